@@ -87,6 +87,13 @@ def test_models_are_right_to_the_types_tolerance(name, dtype):
         assert not found.ok and not comparison.near(found.error, found.torch_error)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_a_kernels_relu_makes_0_of_a_nan_and_it_is_said(dtype):
+    theirs, x = nn.Sequential(nn.Conv2d(3, 32, 3), nn.Conv2d(32, 64, 1), nn.ReLU()), images(dtype=dtype).to(DEVICE)
+    made, x[0, 0, 0, 0] = own.from_torch(theirs.eval().to(x), x), torch.nan
+    assert theirs(x).isnan().any() > made(x).isnan().any() and str(made).endswith(own.NAN)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_torch_compile_has_it_in_one_graph():
     theirs, x = model("mobilenet"), images().to(DEVICE)

@@ -625,11 +625,6 @@ def test_what_is_handed_out_changes_no_candidate_and_equal_counts_are_told():
     assert f"{len(found.tied)} candidates do not differ; the first of them is taken" in str(found)
 
 
-def test_halves_are_right_within_their_own_precision():
-    given = tuple(one.astype(np.float16) for one in numbers())
-    assert tune(doubling, {"block": (32,)}, reference=lambda x, y: doubled(x * np.float16(1.001), y), args=given)
-
-
 def test_in_this_process_a_lost_context_ends_the_search():
     made = space.space({"cost": (1, 2), "does": ("", "context", "raise")}, {"one": lambda c: c["cost"] < 2})
     with pytest.raises(Lost, match="took the GPU's context with it"):

@@ -223,7 +223,6 @@ def prepare(
         raise InferenceError(f"a network of {network.dtype} is not run: use {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     weights = random_weights(network) if weights is None else weights
     check_weights(network, weights)
-    gpu = machine.present_name()
     pieces = selection.pieces_of(network, given)
     quantised = None
     if network.dtype == "int8":
@@ -231,7 +230,7 @@ def prepare(
         network = quantised.network
     elif calibration is not None:
         raise InferenceError(f"a calibration is for int8, and the network is {network.dtype}: leave it out")
-    steps = steps_of(network, pieces, fallback, gpu, times)
+    steps = steps_of(network, pieces, fallback, machine.present_name(), times)
     return built(network, weights, steps, keep, quantised, tuple(dependent_launch.PORTS) if overlap else ())
 
 

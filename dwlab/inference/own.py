@@ -29,13 +29,14 @@ from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.networks import InferenceError
 from dwlab.text import terminal
 
+NAN = "A ReLU or ReLU6 in a kernel makes 0 of a NaN, which PyTorch's keep."
+
 
 class Own(torch.nn.Module):
     """A traced model, in which torch_layers.chain has taken the place of the layers that its plan has kernels of known
     times for: chains, by name.
 
-    Forward raises InferenceError for what is not like the example. It looks for no NaN, of which a ReLU here makes 0.
-    """
+    Forward raises InferenceError for what is not like the example. It looks for no NaN: see NAN, which str() has."""
 
     def __init__(self, model: Any, example: Any, layout: str, fuse: bool, gpu: str) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Own(torch.nn.Module):
         return self.graph(x)
 
     def __str__(self) -> str:
-        return str(self.plan)
+        return f"{self.plan}\n{NAN}"
 
 
 def from_torch(model: Any, example: Any, layout: str = "NHWC", fuse: bool = True) -> Own:
@@ -82,8 +83,9 @@ def from_torch(model: Any, example: Any, layout: str = "NHWC", fuse: bool = True
     GPU at hand (in simulated mode for an H200), or each alone. layout: of their maps.
 
     model: a torch.nn.Module in eval(), of float32, float16 or bfloat16, which torch.export can trace. example: images
-    (N, C, H, W) of the shape, type and device of those to come. Raises NetworkError for what cannot be traced, and
-    InferenceError for a device on which these kernels do not run.
+    (N, C, H, W) of the shape, type and device of those to come. A ReLU or ReLU6 in a kernel makes 0 of a NaN, which
+    PyTorch's keep. Raises NetworkError for what cannot be traced, and InferenceError for a device on which these
+    kernels do not run.
     """
     wanted, gpu = ("cuda", "present") if target.mode == "gpu" else ("cpu", "h200")
     if isinstance(example, torch.Tensor) and example.device.type != wanted:
@@ -154,9 +156,8 @@ def main(options: Namespace, resolution: int) -> int:
     measured = measure(own, model, x, options.compile) if on_gpu else None
     if options.json:
         found = {"mode": target.mode, "plan": own.plan.to_dict(), "check": compared.to_dict()}
-        found |= {"times": measured.to_dict()} if measured else {}
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+        print(json.dumps(found | ({"times": measured.to_dict()} if measured else {}), indent=1, ensure_ascii=False))
     else:
-        print(f"{own.plan.text(terminal.width())}\n\n{compared}\n")
+        print(f"{own.plan.text(terminal.width())}\n{NAN}\n\n{compared}\n")
         print(measured or f"{SIMULATED[0].upper()}{SIMULATED[1:]}")
     return 0 if compared.ok else 1

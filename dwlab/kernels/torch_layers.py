@@ -5,8 +5,9 @@
     layer = SeparableConv2d(32, 64, 3)                       # a module: loads the state of two nn.Conv2d
 
 Forward is the stage that `choices` expects to be fastest, on torch's current stream, or PyTorch's layer where no stage
-takes it (bfloat16 in NCHW); y has x's type and memory format. Gradients are PyTorch's own, of its layers run again.
-float32, float16 and bfloat16. In simulated mode CPU tensors run on dwlab.simt. Raises DispatchError.
+takes it (bfloat16 in NCHW); y has x's type and memory format. relu and relu6 in a kernel make 0 of a NaN, which
+PyTorch's keep. Gradients are PyTorch's own, of its layers run again. float32, float16 and bfloat16. In simulated mode
+CPU tensors run on dwlab.simt. Raises DispatchError.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ def separable(
 
 def chain(x: torch.Tensor, given: Sequence[Any], r: torch.Tensor | None = None, layout: str = "") -> torch.Tensor:
     """One layer or two that follow each other, each (w, b, activation), of a depthwise one its stride and padding, too;
-    w (F, C): x is (N, H, W, C). r: added to the last one's. layout: that x is brought into; "": the one it has.
-    """
+    w (F, C): x is (N, H, W, C). r: added to the last one's. layout: that x is brought into; "": its own."""
     if last := given[0][0].ndim == 2:
         x, r = (None if one is None else one.permute(0, 3, 1, 2) for one in (x, r))
         given = [(w[..., None, None], *more) for w, *more in given]

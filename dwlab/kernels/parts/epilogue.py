@@ -18,7 +18,7 @@ from dwlab.target import cuda
 
 @functools.cache
 def activate(activation: str) -> Any:
-    """activate(value): of float32, one of layers.ACTIVATIONS."""
+    """activate(value): of float32, one of layers.ACTIVATIONS. A NaN is 0 behind relu and relu6: max.f32 makes it so."""
     root = 1 / math.sqrt(2)
     if activation == "relu":
 
