@@ -95,6 +95,7 @@ def test_a_kernels_relu_makes_0_of_a_nan_and_it_is_said(dtype):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("error:Dynamo detected")
 def test_torch_compile_has_it_in_one_graph():
     theirs, x = model("mobilenet"), images().to(DEVICE)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

@@ -260,25 +260,27 @@ def _claims(found: list[Row]) -> str:
 
 
 def gpus() -> Markdown:
-    """The newest search by one GPU and by all of a host: seconds, winners, a worker killed, what GPUs differ by."""
-    run = kinds.load_all(searches.FOLDER, searches.SearchRun)[-1]
+    """Searches by one GPU and by all of a host: seconds and winners; of the newest a worker killed, what GPUs differ by."""
+    runs = kinds.load_all(searches.FOLDER, searches.SearchRun)
+    run, of = runs[-1], {id(way): one for one in runs for way in one.ways}
     middles = [statistics.median(one) for one in run.rounds.values()]
     ends = [statistics.quantiles(one, n=10) for one in run.rounds.values()]
     columns = [
         Col("way", "how", left=True),
         Col("processes", "processes"),
+        Col("candidates", "candidates"),
         Col("ready after (s)", "start_s", "{:.1f}".format),
         Col("all candidates (s)", "first_s", "{:.1f}".format),
         Col(
             "a process's seconds a candidate", lambda way: way.first_s * way.processes / way.candidates, "{:.1f}".format
         ),
-        Col("times as fast as one GPU", lambda way: run.speedup(way.how), "{:.2f}".format),
+        Col("times as fast as one GPU", lambda way: of[id(way)].speedup(way.how), "{:.2f}".format),
         Col("race (s)", "race_s", "{:.1f}".format),
         Col("winner (µs)", "time_us", "{:.2f}".format),
     ]
-    same = "One candidate won each time" if run.alike() else "Other candidates won"
-    return of_rows(columns, run.ways, [
-        f"`{run.stage}` on {run.problem}: {run.ways[0].candidates} candidates by each. {same}. A worker killed in the "
+    same = "One candidate won each time of a run" if all(one.alike() for one in runs) else "Other candidates won"
+    return of_rows(columns, [way for one in runs for way in one.ways], [
+        f"`{run.stage}` on {run.problem}, {len(runs)} runs. {same}. A worker killed in the "
         f"middle of {run.killed['candidates']} others: {run.killed['answered']} were answered, by the "
         f"{run.killed['left']} left of {run.killed['workers']} workers.",
         f"One candidate, {len(next(iter(run.rounds.values())))} rounds on each GPU in turn: medians "

@@ -82,9 +82,13 @@ def chain(x: torch.Tensor, given: Sequence[Any], r: torch.Tensor | None = None, 
     return y.permute(0, 2, 3, 1) if last else y
 
 
-@functools.lru_cache(512)
 @torch.compiler.assume_constant_result  # of sizes and words: nothing that torch.compile could trace
-def _text(dtype: str, layout: str, residual: bool, sizes: tuple[int, ...], *parts: tuple[Any, ...]) -> str:
+def _text(*given: Any) -> str:
+    return _known(*given)
+
+
+@functools.lru_cache(512)
+def _known(dtype: str, layout: str, residual: bool, sizes: tuple[int, ...], *parts: tuple[Any, ...]) -> str:
     """The problem of one or two layers as text. parts: filters, (K, stride, padding) or (), bias, activation."""
     made: list[Any] = []
     N, C, H, W = sizes
