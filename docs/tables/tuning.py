@@ -260,7 +260,7 @@ def _claims(found: list[Row]) -> str:
 
 
 def gpus() -> Markdown:
-    """Searches by one GPU and by all of a host: seconds and winners; of the newest a worker killed, what GPUs differ by."""
+    """Searches by one GPU and by all of a host; of the newest what else it says."""
     runs = kinds.load_all(searches.FOLDER, searches.SearchRun)
     run, of = runs[-1], {id(way): one for one in runs for way in one.ways}
     middles = [statistics.median(one) for one in run.rounds.values()]
