@@ -15,8 +15,8 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
 
-MOST_WORKERS = 8
-"""Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, on a GPU half a GiB of its own, too."""
+MOST_WORKERS = 16
+"""Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, of which there must be 2, and half a GiB of a GPU's."""
 
 ASK_NO_GPU = frozenset(
     """ahead alone benchmarks capstone choices cli contents counters digests doctor drawings drawn energy epoch
@@ -40,9 +40,11 @@ stage: a compiler takes a second or more for a kernel."""
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """What `-n auto` means: a worker for each core that this process may use, and one more, as tests wait for processes
-    that they start; a few on a GPU, as they share it."""
+    that they start; no more than memory is for."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed + 1, MOST_WORKERS)
+    known = "SC_PHYS_PAGES" in getattr(os, "sysconf_names", ())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else 16 << 30
+    return min(allowed + 1, MOST_WORKERS, max(1, memory >> 31))
 
 
 def pytest_addoption(parser):
