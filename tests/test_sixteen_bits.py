@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import float32
 from parts import most
@@ -344,9 +344,10 @@ def test_rows_of_16_bits_of_any_length_are_for_tiles_and_not_handed_on(one, chan
 @pytest.mark.parametrize("one", [one for one in TAKERS if one.name in ("tiles", "strips")], ids=lambda one: one.id)
 @settings(max_examples=most(6), deadline=None)
 @given(
-    sizes=st.tuples(st.integers(1, 5), st.integers(1, 20), st.integers(1, 600), st.integers(1, 80)),
+    sizes=st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 600), st.integers(1, 80)),
     where=st.floats(0, 1),
 )
+@example(sizes=(1, 1, 600, 1), where=0.0)  # whose last tile ends with the row
 def test_rows_of_16_bits_may_have_any_length(one, dtype, sizes, where):
     """Of whole pieces where strips take them."""
     B, H, L, K = sizes
@@ -365,7 +366,7 @@ def test_rows_of_16_bits_may_have_any_length(one, dtype, sizes, where):
 def test_every_length_up_to_4096_is_served_in_every_type():
     """As causal-conv1d's tests and layers of language models ask: K = 4, on every path."""
     for dtype in DTYPES:
-        for L in {*range(1, 67), *range(67, 4097, 397)}:
+        for L in {*range(1, 34), *range(34, 4097, 397)}:
             for path in ("forward", "input_grad", "weight_grad", "backward"):
                 p = DepthwiseConv1d(2, 64, L, 4, dtype=dtype)
                 assert all(one.supports(p) for one in dispatch.launches(p, path))

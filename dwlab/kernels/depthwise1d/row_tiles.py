@@ -35,7 +35,7 @@ def traffic(problem: DepthwiseConv1d, shift: int, reverse: bool = False) -> Traf
         return h * K % 8 if h + side <= H else -1 - h, min(side, rows - row)
 
     def kind_of_tile(t0):
-        inner = t0 + shift + 1 >= K and t0 + span + shift <= L
+        inner = t0 + shift + 1 >= K and t0 + span + shift < L  # its last load is of t0 + span + shift
         return t0 % per_sector if inner else -1 - t0
 
     loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
