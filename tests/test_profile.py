@@ -528,7 +528,7 @@ def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
 # ------------------------------------------------------------------------------------------------------ surfaces
 
 
-@pytest.mark.family(0.3, by=("none",))  # tests/parts.py
+@pytest.mark.family(0.1, by=("none",))  # tests/parts.py
 @pytest.mark.parametrize("pattern", surfaces.PATTERNS)
 def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(pattern):
     held, run = surfaces.held(), method.newest(method.SurfacesRun)
