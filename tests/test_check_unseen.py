@@ -383,15 +383,6 @@ def test_the_seed_is_said_and_repeats_a_verdict(monkeypatch):
         check("depthwise1d/forward/coalesced", seed=-1)
 
 
-def test_the_projects_tests_draw_from_one_seed():
-    assert check("depthwise1d/forward/coalesced", "1,1,8,3").seed == OWN_SEED
-
-
-def test_a_given_problem_keeps_its_channels_and_taps():
-    chosen = [case.problem for case in cases(PAPER)]
-    assert {p.K for p in chosen} == {PAPER.K} and max(p.H for p in chosen) == PAPER.H
-
-
 @pytest.mark.parametrize(("op", "path", "dtypes"), [kind for kind in KINDS if kind[0] != "depthwise1d"])
 def test_the_fixed_family_of_layers_tells_what_could_be_taken_for_each_other(op, path, dtypes):
     for dtype in dtypes:
@@ -734,6 +725,13 @@ def test_exchanged_axes_of_the_grid_are_named(order, edit):
 
     verdict = check(edited(CHANNELS, "kernel", edit) if edit else edited(CHANNELS, "kernel"), launch=launch)
     assert not verdict.passed and "grid axes exchanged: everything is right when y and z" in str(verdict)
+
+
+@simulated
+def test_an_array_that_a_layer_has_not_is_named_before_what_is_read_there():
+    added = mutate("depthwise2d/forward/naive", "if residual:", "if True:", "epilogue")
+    verdict = check(added, dtype="float32", seed=1)
+    assert verdict.patterns[:2] == ("residual added that is none", "out of bounds")
 
 
 @simulated

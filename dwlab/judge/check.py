@@ -28,10 +28,10 @@ NaN of an infinity. Behind an activation, which may lose a NaN (the GPU's max(Na
 What is found besides. On the laptop GPU races, divergent barriers, out-of-bounds and negative indices, uninitialised
 reads and two writers of one element fail a kernel even where its output is right; `allow` names those of the last kinds
 that are meant. A launch that takes more than 120 seconds of the processor's time there is stopped, and counts as wrong,
-for it looks like an endless one: so long takes one thread that does the work of all of a large pointwise layer
-or pair; of rows and depthwise layers it may. There the Python function of what a cuda.jit
-made is run, dwlab's, numba.cuda's or numba_cuda_mlir's, and where numba-cuda is installed one that passes is compiled,
-too. A kernel that passes gets the same text in either mode.
+for it looks like an endless one: so long takes one thread that does the work of all of a large pointwise layer or pair;
+of rows and depthwise layers it may. There the Python function of what a cuda.jit made is run, dwlab's, numba.cuda's or
+numba_cuda_mlir's, and where numba-cuda is installed one that passes is compiled, too. A kernel that passes gets the
+same text in either mode.
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ class Verdict:
             likely = (replace(likely[0], pattern=f"wrong only where there are {VALUES[alone]}", look=look), *likely[1:])
         elif likely and likely[0].pattern in diagnosis.VAGUE:
             likely = (*self._by_rule(likely[0]), *likely[1:])
-        return (*certain.values(), *likely[: _SHOWN if not certain else 1])
+        likely = likely[: _SHOWN if not certain else 1]
+        first = [one for one in likely if one.pattern.endswith("that is none")]  # of which comes what is read there
+        return tuple(dict.fromkeys((*first, *certain.values(), *likely)))
 
     @property
     def _alone(self) -> str:
@@ -249,7 +251,7 @@ class Verdict:
 
 def _headline(verdict: Verdict) -> str:
     count = len(verdict.results)
-    problems = ("1 problem" if count == 1 else f"{count} problems") + f" (seed {verdict.seed})"
+    problems = f"{count} problem{'s' * (count != 1)} (seed {verdict.seed})"
     failed = "" if verdict.passed else f"{len(verdict.failures)} of "
     return f"{'FAILED' if failed else 'passed'}: {verdict.subject}, {verdict.path}, {failed}{problems}"
 

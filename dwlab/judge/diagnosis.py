@@ -558,15 +558,15 @@ def _guesses(evidence: Evidence) -> Iterator[Mistake]:
 def orders(one: np.ndarray, axis: int, beside: float = 0.0) -> Iterator[tuple[str, np.ndarray]]:
     """(how, an array of whose places along an axis others are read), as an index goes wrong. beside: what is there."""
     n = one.shape[axis]
-    at, longer = np.arange(n), np.append(one, np.full_like(one.take([0], axis), beside), axis)
+    at, longer = np.arange(n), np.append(one, np.full_like(one.take([0, 0], axis), beside), axis)
     for how, order in (
         ("neighbours exchanged", np.where(at ^ 1 < n, at ^ 1, at)),
         ("the last first", at[::-1]),
         ("one further on", at + 1),
         ("one further on, round the end", (at + 1) % n),
-        ("two further on", np.minimum(at + 2, n)),
+        ("two further on", at + 2),
         ("one before", at - 1),
-        ("two before", np.where(at < 2, n, at - 2)),
+        ("two before", at - 2),
         ("the first everywhere", 0 * at),
         ("the first left out", np.where(at > 0, at, n)),
     ):

@@ -26,8 +26,7 @@ def exchanged(kernel: Any) -> Iterator[tuple[str, Any]]:
             for where, what, of in ways:
                 new = re.sub(where, lambda part, what=what: re.sub(what, lambda op: _OTHER[op[0]], part[0]), text)
                 if new != text:
-                    how = f"g and t exchanged{of and ' in indices of '}{of}"
-                    yield how.replace("|", ", "), _with(kernel, one, new)
+                    yield f"g and t exchanged{of and ' in indices of '}{of}", _with(kernel, one, new)
 
 
 def _called(function: FunctionType) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -507,7 +507,6 @@ def _exchanged(
         return {end for end in tried if off.mean() > 1 - end / n} if at != place else set()
 
     for at, one in enumerate(args):
-        # What an output holds in place of what lies beside it is not known.
         beside = np.nan if at == place and got.dtype.kind in "fc" else 0
         for how, other in _exchanges(right.values if at == place else np.asarray(one), ends, beside):
             given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
