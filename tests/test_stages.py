@@ -12,7 +12,7 @@ from mutated import text_of
 
 from dwlab.gpu.driver import allow_shared
 from dwlab.kernels import registry
-from dwlab.kernels.registry import Launch, StageError, add_parts, check_arrays, limits, register, stage
+from dwlab.kernels.registry import MAX_SHARED, Launch, StageError, add_parts, check_arrays, limits, register, stage
 from dwlab.problems import KINDS, PAPER, PATHS, SMALL, DepthwiseConv1d, layers
 from dwlab.problems.references import allowed_error, reference
 from dwlab.target import cuda
@@ -285,6 +285,7 @@ def test_strides_of_axes_of_length_one_do_not_matter():
         (Launch((2**31,), (1,)), f"{2**31} in x"),
         (Launch((0,), (1,)), "0 in x; the least is 1"),
         (Launch((), (1,)), "0 dimensions"),
+        (Launch(1, 32, shared_bytes=MAX_SHARED + 1), f"shared memory a block; no GPU gives more than {MAX_SHARED:,}"),
     ],
 )
 def test_limits_name_what_no_gpu_starts(launch, message):

@@ -415,15 +415,9 @@ def test_tf32_accuracy_is_not_good_enough_for_a_peer():
 # ---------------------------------------------------------------------------------------------------- peers
 
 
-SHAPES = [
-    DepthwiseConv1d(3, 5, 48, 48),
-    DepthwiseConv1d(2, 3, 31, 8, "same"),
-    DepthwiseConv1d(2, 4, 17, 5, 0),
-    DepthwiseConv1d(2, 4, 17, 5, 3),
-    DepthwiseConv1d(1, 1, 1, 1),
-    DepthwiseConv1d(2, 3, 4, 9, 2),
-    DepthwiseConv1d(1, 2, baselines.TOEPLITZ_LENGTH + 1, 3),
-]
+SIZES = [(3, 5, 48, 48), (2, 3, 31, 8, "same"), (2, 4, 17, 5, 0), (2, 4, 17, 5, 3), (1, 1, 1, 1), (2, 3, 4, 9, 2),
+         (1, 2, baselines.TOEPLITZ_LENGTH + 1, 3)]  # fmt: skip
+SHAPES = [DepthwiseConv1d(*sizes) for sizes in SIZES]
 
 
 @pytest.mark.parametrize("path", problems.PATHS)

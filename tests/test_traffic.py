@@ -24,28 +24,12 @@ def test_residues_are_the_places_of_a_run(first, count):
     ]
 
 
-def shape(B, H, L, K, padding="causal"):
-    return DepthwiseConv1d(B, H, L, K, padding)
-
-
-CASES = [
-    SMALL,
-    shape(1, 1, 1, 1),
-    shape(2, 3, 7, 3),
-    shape(2, 3, 7, 3, "same"),
-    shape(9, 2, 5, 9),
-    shape(5, 4, 3, 2, "same"),
-    shape(17, 9, 8, 8),
-    shape(33, 2, 12, 4, "same"),
-    shape(3, 7, 33, 49, "same"),
-    shape(1, 2, 97, 130),
-    shape(2, 2, 200, 70, 0),
-    shape(70, 3, 9, 2),
-    shape(3, 37, 5, 3, "same"),
-    shape(1, 1, 300, 33),
-    shape(2, 1, 64, 64),
-    shape(11, 1, 31, 1),
-]
+SIZES = [
+    (1, 1, 1, 1), (2, 3, 7, 3), (2, 3, 7, 3, "same"), (9, 2, 5, 9), (5, 4, 3, 2, "same"), (17, 9, 8, 8),
+    (33, 2, 12, 4, "same"), (3, 7, 33, 49, "same"), (1, 2, 97, 130), (2, 2, 200, 70, 0), (70, 3, 9, 2),
+    (3, 37, 5, 3, "same"), (1, 1, 300, 33), (2, 1, 64, 64), (11, 1, 31, 1),
+]  # fmt: skip
+CASES = [SMALL, *(DepthwiseConv1d(*sizes) for sizes in SIZES)]
 
 
 @pytest.mark.parametrize("problem", CASES, ids=str)
