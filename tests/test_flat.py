@@ -50,6 +50,8 @@ def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, lef
 @settings(max_examples=most(10), deadline=None)
 @given(B=st.integers(1, 70), H=st.integers(1, 6), more=st.integers(0, 90), K=st.integers(1, 9), left=st.floats(0, 1))
 @example(B=70, H=3, more=90, K=3, left=0.5)  # several blocks share a channel
+@example(B=70, H=4, more=31, K=1, left=0.0)  # entries that repeat each other, counted once
+@example(B=70, H=4, more=28, K=1, left=0.0)
 def test_sums_over_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, left):
     short = 1 if one.path == "weight_grad" else pieces.elements(dtype) + K - 1
     problem = DepthwiseConv1d(B, H, short + more, K, round(left * (K - 1)), dtype)
