@@ -147,7 +147,7 @@ def test_the_papers_shape_gets_less_from_naive_to_shared(path):
 
 
 def test_only_the_stages_that_meet_by_atomics_are_zeroed_and_they_say_so():
-    zeroed = {one.id for one in stages("depthwise1d") if one.launch(SMALL).zero}
+    zeroed = {one.id for one in stages("depthwise1d") if one.supports(SMALL) and one.launch(SMALL).zero}
     assert zeroed == {f"depthwise1d/{id}" for id in ("weight_grad/shared", "weight_grad/warp_tiled", "backward/naive")}
     for one in STAGES:
         text = " ".join(__import__(one.file[:-3].replace("/", "."), fromlist=["x"]).__doc__.lower().split())

@@ -734,7 +734,8 @@ tuned.reread()
 
 
 def test_the_layers_of_a_network_that_is_prepared_are_searched(launching, monkeypatch):
-    inference = pytest.importorskip("dwlab.inference", exc_type=ImportError)
+    pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
+    inference = pytest.importorskip("dwlab.inference")
     launching(Favouring(("stage", "registers")))  # as does each search from here on
     before = inference.prepare(small_networks.tiny()).steps
     monkeypatch.setattr(tuned, "first_launch", running.first_launch)

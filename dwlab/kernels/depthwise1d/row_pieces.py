@@ -29,48 +29,48 @@ FEW = 4  # pieces that a lane takes at least
 
 
 @functools.cache
-def sizes(K: int, back: int, dtype: str) -> tuple[int, int, int]:
-    """Words of dy that a piece's sums need, and values that `load` leaves of x and of dy."""
-    count = 4 + sum(flat_rows.neighbours(K, back, dtype))
+def sizes(K: int, shift: int, dtype: str) -> tuple[int, int, int]:
+    """Words that a piece's sums need of the array with neighbours, and values that `load` leaves of both arrays."""
+    count = 4 + sum(flat_rows.neighbours(K, shift, dtype))
     each = pieces.elements(dtype)
     return count, each + 4, count * each // 4 + count
 
 
 @functools.cache
-def load(K: int, back: int, dtype: str) -> Any:
-    """load(words, own, near, dy, x, word, stop): the piece at `word`, of x to own as float32, of dy with its neighbours
-    to words as they are and to near as float32."""
-    count, _, _ = sizes(K, back, dtype)
-    read_dy, read_x = flat_rows.load(K, back, dtype), flat_rows.load(1, 0, dtype)
-    elements_of_dy, elements_of_x = flat_rows.elements(count, dtype), flat_rows.elements(4, dtype)
+def load(K: int, shift: int, dtype: str) -> Any:
+    """load(words, own, near, wide, alone, word, stop): the piece at `word`, of the array `alone` to own as float32, of
+    `wide` with its neighbours to words as they are and to near as float32."""
+    count, _, _ = sizes(K, shift, dtype)
+    read_wide, read_alone = flat_rows.load(K, shift, dtype), flat_rows.load(1, 0, dtype)
+    elements_of_wide, elements_of_alone = flat_rows.elements(count, dtype), flat_rows.elements(4, dtype)
 
     @cuda.jit(device=True, forceinline=True)
-    def load(words, own, near, dy, x, word, stop):
-        read_x(words, x, word, stop)
-        elements_of_x(own, words)
-        read_dy(words, dy, word, stop)
-        elements_of_dy(near, words)
+    def load(words, own, near, wide, alone, word, stop):
+        read_alone(words, alone, word, stop)
+        elements_of_alone(own, words)
+        read_wide(words, wide, word, stop)
+        elements_of_wide(near, words)
 
     return load
 
 
 @functools.cache
-def add_products(K: int, back: int, dtype: str) -> Any:
-    """add_products(sums, own, near, t0, length): to the sums of all taps what a row of this length has in the piece,
-    whose first element is at t0 of it. What the piece has of other rows becomes 0 in own and near."""
-    each, (before, behind) = pieces.elements(dtype), flat_rows.neighbours(K, back, dtype)
+def add_products(K: int, shift: int, dtype: str) -> Any:
+    """add_products(sums, own, near, t0, length): own[k] times what is shift - (K-1-j) from it in near, to sums[j], of a
+    row of this length, in which the piece's first element is at t0. What is of other rows becomes 0 in own and near."""
+    each, (before, behind) = pieces.elements(dtype), flat_rows.neighbours(K, shift, dtype)
     first, every = before * each // 4, (before + 4 + behind) * each // 4
 
     @cuda.jit(device=True, forceinline=True)
     def add_products(sums, own, near, t0, length):
-        if t0 < K - 1 - back or t0 + int32(each + back) > length:
+        if t0 < K - 1 - shift or t0 + int32(each + shift) > length:
             for k in range(each):
                 own[k] = own[k] if uint32(t0 + int32(k)) < uint32(length) else float32(0)
             for k in range(every):
                 near[k] = near[k] if uint32(t0 + int32(k - first)) < uint32(length) else float32(0)
         for j in range(K):
             for k in range(each):
-                sums[j] += own[k] * near[first + k + back - (K - 1 - j)]
+                sums[j] += own[k] * near[first + k + shift - (K - 1 - j)]
 
     return add_products
 

@@ -1,11 +1,12 @@
 """Flat: rows of any length in 16-byte pieces of the line that all of them make, few taps, sums in registers.
 
 A block has a channel, whose rows lie H*L elements apart, and its lanes share their pieces (row_pieces.py). A lane loads
-4 or 8 elements of x in one instruction, as many of dy and the neighbours that its products need, which the L1 cache
-has from the lane beside it. A row begins and ends anywhere in a piece: what is not of this row becomes 0, of x and of
-dy, so a NaN stays in its row; only pieces at a row's ends take that way. Each lane adds up the products of all K taps,
-K sums in registers to the end, then lanes and warps meet as in `strips`. Blocks share a channel where there are few of
-them, and a second kernel adds up their parts, in an order that is always the same.
+4 or 8 elements of dy in one instruction, as many of x and the neighbours that its products need, which the L1 cache
+has from the lane beside it. A row begins and ends anywhere in a piece: what is not of this row becomes 0, of dy and of
+x, so a NaN stays in its row; only pieces at a row's ends take that way. Each lane adds up the products of all K taps, K
+sums in registers to the end, then lanes and warps meet as in `strips`. Blocks share a channel where there are few of
+them, and a second kernel adds up their parts: the same bits in every run. A dy that is not finite meets those zeros at
+a row's ends, as in `strips`.
 
 Predicted, of (1, 12288, 16384, 4) in float32 on an H200: dy and x once, 1.61 GB, 390 µs; 16 multiply-adds and some 40
 instructions a piece of 32 bytes are 100 µs of issue slots.
@@ -25,10 +26,9 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(K, SHIFT, DTYPE):
-    BACK = K - 1 - SHIFT  # dw[j] is the sum of x[s] * dy[s + BACK - (K - 1 - j)]
-    EACH, (WORDS, OWN, NEAR) = pieces.elements(DTYPE), row_pieces.sizes(K, BACK, DTYPE)
-    load, add_products = row_pieces.load(K, BACK, DTYPE), row_pieces.add_products(K, BACK, DTYPE)
-    add_warps = channel_strips.add_warps(K, PITCH)
+    EACH, (WORDS, OWN, NEAR) = pieces.elements(DTYPE), row_pieces.sizes(K, SHIFT, DTYPE)
+    load, add_products = row_pieces.load(K, SHIFT, DTYPE), row_pieces.add_products(K, SHIFT, DTYPE)
+    add_warps = channel_strips.add_warps(K, PITCH, reverse=True)  # x[t + SHIFT - (K - 1 - j)] is of tap K - 1 - j
 
     @cuda.jit
     def kernel(dy, x, parts, shift, length, entries, each_row, by_each_row, half_each_row):
@@ -50,7 +50,7 @@ def kernel(K, SHIFT, DTYPE):
             piece = uint32(uint32(row // uint32(EACH)) + uint32(item - b * uint32(each_row)))
             t0 = int32(uint32(piece * uint32(EACH) - row))  # of the piece's first element in the row, or before it
             if t0 < int32(length):
-                load(words, own, near, dy, x, uint32(piece * uint32(4)), stop)
+                load(words, own, near, x, dy, uint32(piece * uint32(4)), stop)
                 add_products(sums, own, near, t0, int32(length))
             item = uint32(item + splits * uint32(32 * WARPS))
         add_warps(sums, pool, parts, part, h, lane, warp, WARPS)
@@ -59,7 +59,7 @@ def kernel(K, SHIFT, DTYPE):
 
 
 def traffic(problem):
-    return Traffic(*row_pieces.loads(problem, problem.left).tolist(), *row_pieces.sums(problem).tolist())
+    return Traffic(*row_pieces.loads(problem, problem.shift).tolist(), *row_pieces.sums(problem).tolist())
 
 
 def supports(problem):
