@@ -409,6 +409,19 @@ def test_a_fragment_with_g_and_t_exchanged_is_named(old, new, named):
     assert (f"no such index with g and t {named}:" in wrong.value.hints[0]) == bool(named)
 
 
+@simulated
+@pytest.mark.parametrize("name", "gtn")
+def test_a_kernel_that_cannot_run_with_names_exchanged_is_told_its_own_mistake(name):
+    text = f"def made(x, y):\n    b, {name} = cuda.grid(1) // 4, cuda.grid(1) % 4\n    y[b, {name}] = x[{name}, b]\n"
+    made = cuda.jit(loaded(text, cuda=cuda)["made"])
+    with pytest.raises(tools.Wrong, match="out of bounds: x"):
+        tools.launched(made, 1, 32, np.ones((4, 7), "f4"), tools.poisoned(8, 4))
+    verdict = check(
+        made, want=lambda x: 2 * x.T, args=(np.ones((4, 8), "f4"), np.zeros((8, 4), "f4")), grid=1, block=32
+    )
+    assert "exchanged" not in str(verdict) and "not defined" not in str(verdict) and not verdict.passed
+
+
 @pytest.mark.parametrize(("side", "named"), [(4, "each 4 × 4 of axes 0 and 1 trans"), (8, "axes 0 and 1 exchanged")])
 def test_what_a_block_keeps_transposed_is_named(side, named):
     @cuda.jit

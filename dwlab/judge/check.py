@@ -927,22 +927,23 @@ def _compare(trial: _Trial, run: _Run, hazards: tuple[Any, ...], rules: _Rules, 
 
 def _exchanged(trial: _Trial, right: dict[str, _Right]) -> Finding | None:
     """Whether all outputs are right once two axes of the grid are exchanged, or a fragment's g and t."""
-    problem, sizes, tried = trial.case.problem, dict(zip("xyz", (*trial.how.grid, 1, 1), strict=False)), []
-    for a, b in ("xy", "xz", "yz"):
-        how = replace(trial.how, grid=tuple((sizes | {a: sizes[b], b: sizes[a]}).values()))
-        what, look = f"when {a} and {b} of the grid are exchanged", f"Launch(…), and blockIdx.{a} and blockIdx.{b}"
-        tried += [(replace(trial, how=how), "grid axes exchanged", what, look)] if sizes[a] != sizes[b] else []
-    for text, kernel in lanes.exchanged(trial.stage.kernel_for(problem)):
-        stage = replace(trial.stage, kernel=kernel)
-        tried.append((replace(trial, stage=stage), lanes.PATTERN, f"with {text}", lanes.LOOK))
-    for other, pattern, text, look in tried:
-        run = other.run()
-        if isinstance(run, _Run) and not run.trespasses and not any(
+    problem, sizes = trial.case.problem, dict(zip("xyz", (*trial.how.grid, 1, 1), strict=False))
+
+    def fine(**other: Any) -> bool:
+        run = replace(trial, **other).run()
+        return isinstance(run, _Run) and not run.trespasses and not any(
             (_untouched(problem, run, None, name) | one.off(decode(run.outputs[name], problem.dtype_of(name)))).any()
             for name, one in right.items()
-        ):  # fmt: skip
-            return Finding(pattern, f"everything is right {text}", look)
-    return None
+        )  # fmt: skip
+
+    for a, b in "xy", "xz", "yz":
+        grid = tuple((sizes | {a: sizes[b], b: sizes[a]}).values())
+        if sizes[a] != sizes[b] and fine(how=replace(trial.how, grid=grid)):
+            text = f"everything is right when {a} and {b} of the grid are exchanged"
+            return Finding("grid axes exchanged", text, f"Launch(…), and blockIdx.{a} and blockIdx.{b}")
+    kernel = trial.stage.kernel_for(problem)
+    how = lanes.right(kernel, lambda other: fine(stage=replace(trial.stage, kernel=other)))
+    return Finding(lanes.PATTERN, f"everything is right with {how}", lanes.LOOK) if how else None
 
 
 def _launched_twice(case: Case, path: str) -> bool:

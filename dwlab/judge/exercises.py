@@ -139,8 +139,7 @@ class Result:
         printed = [f"| {line}" for line in self.output.rstrip().split("\n")] if self.output.strip() else []
         return "\n  ".join([*self._lines(more), *printed])
 
-    def __str__(self) -> str:
-        return self.text()
+    __str__ = text
 
     def __repr__(self) -> str:
         return tabular.wrapped(self.text())
@@ -181,13 +180,17 @@ class Results:
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Header and rows: a student a row and an exercise a column; with one student, an exercise a row."""
-        best = self.students()
-        names = sorted({r.exercise for r in self.results if r.exercise})
-        marks = {s: [STATUS[mine[n].status] if n in mine else "-" for n in names] for s, mine in best.items()}
-        if len(best) <= 1:
+        names, marks = self._marks(STATUS, "-")
+        if len(marks) <= 1:
             return ["exercise", "result"], [list(one) for own in marks.values() for one in zip(names, own, strict=True)]
         rows = [[s or "(no name)", *own, f"{own.count('passed')} of {len(names)}"] for s, own in marks.items()]
         return ["student", *names, "passed"], rows
+
+    def _marks(self, words: dict[str, str], none: str) -> tuple[list[str], dict[str, list[str]]]:
+        """The exercises, and each student's marks in them; none: what was not handed in."""
+        names = sorted({one.exercise for one in self.results if one.exercise})
+        best = self.students().items()
+        return names, {s: [words[mine[n].status] if n in mine else none for n in names] for s, mine in best}
 
     def students(self) -> dict[str, dict[str, Result]]:
         """Student -> exercise -> the best of what was handed in for it: the first that passed, else the first."""
@@ -200,14 +203,13 @@ class Results:
 
     def to_csv(self, path: str | Path) -> Path:
         """A row a student: each exercise's status, how many passed, of how many. Returns the path."""
-        names = sorted({one.exercise for one in self.results if one.exercise})
+        names, marks = self._marks({one: one for one in STATUS}, "")
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(["student", *names, "passed", "of"])
-            for student, mine in self.students().items():
-                marks = [mine[one].status if one in mine else "" for one in names]
+            for student, own in marks.items():
                 name = f"'{student}" if student[:1] in ("=", "+", "-", "@") else student  # no formula in a spreadsheet
-                table.writerow([name, *marks, marks.count("passed"), len(names)])
+                table.writerow([name, *own, own.count("passed"), len(names)])
         return Path(path)
 
     def to_results(self, folder: str | Path) -> list[Path]:

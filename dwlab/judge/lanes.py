@@ -5,7 +5,7 @@ import inspect
 import linecache
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -16,7 +16,16 @@ PATTERN, LOOK = "g and t exchanged", "lane l has g = l // 4 and t = l % 4: which
 _OTHER = {"//": "%", "%": "//", "g": "t", "t": "g"}
 
 
-def exchanged(kernel: Any) -> Iterator[tuple[str, Any]]:
+def right(kernel: Any, passes: Callable[[Any], bool]) -> str:
+    """What must be exchanged, so that a kernel passes; or nothing."""
+    for how, one in _exchanged(kernel):
+        with contextlib.suppress(Exception):  # it may not run at all
+            if passes(one):
+                return how
+    return ""
+
+
+def _exchanged(kernel: Any) -> Iterator[tuple[str, Any]]:
     """(what is exchanged, the kernel with it), in it or in a device function; none on a GPU, which must not run it."""
     with contextlib.suppress(Exception):  # a text is not known, or a name in it not set
         for one in [] if target.mode == "gpu" else _and_called(kernel):

@@ -288,9 +288,11 @@ def _run(
         if found.kind == "race" and (look := causes.on_one_line(found)):
             first = (f"{look[0].upper()}{look[1:].rstrip('?')}.",)
             text = text.partition(" (it takes")[0]  # no barrier helps
-        ways = lanes.exchanged(made) if kind == "out of bounds" else ()
-        if how := [how for how, one in ways if not simt.xray(one, grid, block, *args, shared_bytes=shared).hazards]:
-            first = (f"There is no such index with {how[0]}: {lanes.LOOK}",)
+        rest = grid, block, *args
+        if kind == "out of bounds" and (
+            how := lanes.right(made, lambda other: not simt.xray(other, *rest, shared_bytes=shared).hazards)
+        ):
+            first = (f"There is no such index with {how}: {lanes.LOOK}",)
         raise Wrong(f"{text[0].upper()}{text[1:]}.", (*first, *hints)) from None
     return report, counted
 
