@@ -56,8 +56,8 @@ class ConvNeXt(nn.Module):
 
 MODELS = {  # and in float32: kernels of ours, of these for two layers, nodes by PyTorch
     "mobilenet": (mobile, (2, 1, 4)),
-    "swish": (lambda: [nn.Conv2d(3, 32, 3), *block(32, 32, 5, 2, 32, False), Excite(32, nn.Hardswish())], (2, 1, 6)),
-    "silu": (lambda: [nn.Conv2d(3, 32, 3), *block(32, 32, activation=False), nn.SiLU(), nn.MaxPool2d(2)], (1, 0, 3)),
+    "swish": (lambda: [nn.Conv2d(3, 32, 3), *block(32, 32, 5, 2, 32, False), Excite(32, nn.Hardswish())], (2, 1, 4)),
+    "silu": (lambda: [nn.Conv2d(3, 32, 3), *block(32, 32, activation=False), nn.SiLU(), nn.MaxPool2d(2)], (1, 0, 2)),
     "shuffle": (lambda: [nn.Conv2d(3, 64, 3, 2), Shuffle(32), nn.AvgPool2d(2)], (2, 1, 11)),
     "convnext": (lambda: [nn.Conv2d(3, 32, 2, 2), ConvNeXt(32), nn.GELU(), nn.AdaptiveAvgPool2d(1)], (2, 1, 8)),
     "twice": (lambda: [nn.Conv2d(3, 32, 4, 4), Twice()], (4, 1, 4)),

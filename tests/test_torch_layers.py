@@ -35,8 +35,8 @@ def near(got, want):
 def pairs(C, F, K, stride, activations, dtype=torch.float32, bias=True):
     """A SeparableConv2d and the same layers of PyTorch's, from one state."""
     mine = ours.SeparableConv2d(C, F, K, stride, activations, bias=bias).to(DEVICE, dtype)
-    acts = [{"none": torch.nn.Identity, "relu": torch.nn.ReLU, "relu6": torch.nn.ReLU6, "gelu": torch.nn.GELU}[one]()
-            for one in activations]  # fmt: skip
+    named = {"none": "Identity", "relu": "ReLU", "relu6": "ReLU6", "gelu": "GELU", "silu": "SiLU"}
+    acts = [getattr(torch.nn, named.get(one, one.capitalize().replace("_", "")))() for one in activations]
     first = torch.nn.Conv2d(C, C, K, stride, K // 2, groups=C, bias=bias)
     theirs = torch.nn.Sequential(first, torch.nn.Conv2d(C, F, 1, bias=bias)).to(DEVICE, dtype)
     mine.load_state_dict(theirs.state_dict())
@@ -49,7 +49,8 @@ def pairs(C, F, K, stride, activations, dtype=torch.float32, bias=True):
 @pytest.mark.parametrize(
     ("sizes", "activations"),
     [((1, 8, 16, 7, 5, 3, 1), ("relu", "none")), ((2, 33, 5, 6, 9, 5, 2), ("none", "relu6")),
-     ((2, 16, 24, 8, 8, 3, 2), ("relu6", "gelu")), ((1, 3, 4, 1, 1, 1, 1), ("gelu", "relu"))],
+     ((2, 16, 24, 8, 8, 3, 2), ("relu6", "gelu")), ((1, 3, 4, 1, 1, 1, 1), ("gelu", "relu")),
+     ((1, 8, 12, 5, 6, 3, 1), ("hard_swish", "hard_sigmoid")), ((2, 9, 8, 6, 5, 5, 2), ("silu", "sigmoid"))],
     ids=str,
 )  # fmt: skip
 def test_values_and_gradients_are_pytorchs(sizes, activations, form, dtype):

@@ -30,7 +30,7 @@ from dwlab.inference.with_torch import (
     real,
     same_precision,
 )
-from dwlab.problems import networks, quantisation
+from dwlab.problems import networks, quantisation, references
 from dwlab.problems.networks import INPUT, Network
 from dwlab.problems.quantisation import HIGH, LOW
 from dwlab.text import tabular
@@ -307,8 +307,8 @@ def bounded(
         allowed = allowed + linear_part(problem, error, absolute[0])
     activation = activation_of(problem)
     y = activated(z, activation)
-    if activation == "gelu":  # it is at most 1.13 times as steep as its argument, and its erf is rounded too
-        allowed = 1.13 * allowed + 8 * _UNIT * y.abs()
+    if activation not in references.BY_PARTS:
+        allowed = references.STEEPEST.get(activation, 1) * allowed + 8 * _UNIT * y.abs()
     if r is not None:
         y = y + r
         allowed = allowed + _UNIT * (y.abs() + r.abs())

@@ -85,7 +85,9 @@ def activated(z: Any, activation: str, fresh: bool = False) -> Any:
         return F.relu(z, inplace=fresh)
     if activation == "relu6":
         return F.hardtanh(z, 0.0, 6.0, inplace=fresh)
-    return F.gelu(z) if activation == "gelu" else z
+    from dwlab.kernels.torch_layers import ACTIVATIONS  # it needs PyTorch
+
+    return ACTIVATIONS[activation](z)
 
 
 def forward(

@@ -13,7 +13,7 @@ from typing import Any
 
 from dwlab.problems import DepthwiseConv1d, Problem
 from dwlab.problems.cases import VALUES
-from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, SparsePointwise
+from dwlab.problems.layers import ACTIVATIONS, DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ _LAYERS: tuple[tuple[str, type, tuple[str | tuple[str, str], ...]], ...] = (
         ("it has a residual", "residual"), ("it has a bias", "bias"), ("it has no residual", "not residual"),
         ("it has no bias", "not bias"))),
     ("the activation: which one, of sum + bias, before the residual", object, (
-        *((f"activation is {name}", f"activation == {name!r}") for name in ("relu", "relu6", "gelu", "none")),
+        *((f"activation is {name}", f"activation == {name!r}") for name in ACTIVATIONS),
         ("it has an activation", "activation != 'none'"),
         ("activation is a relu or relu6", "activation in ('relu', 'relu6')"))),
     (_INT8, object, tuple(

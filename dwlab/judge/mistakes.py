@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
+from dwlab.problems.references import ACTIVATED, normal, sigmoid
 
 MOST_PRODUCTS = 400_000
 """The most products of a sum of which more is looked at than what is done with it."""
@@ -458,35 +459,14 @@ STORES = (
 """Right outputs in other places."""
 
 
-def gelu(values: np.ndarray) -> np.ndarray:
-    """0.5 v (1 + erf(v / sqrt 2)), elementwise."""
-    return values * _normal(values / math.sqrt(2))
-
-
-def _normal(values: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.frompyfunc(math.erf, 1, 1)(values).astype(np.float64))
-
-
-def _logistic(values: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-np.clip(values, -700, 700)))
-
-
-ACTIVATED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "none": lambda v: v,
-    "relu": lambda v: np.maximum(v, 0),
-    "relu6": lambda v: np.clip(v, 0, 6),
-    "gelu": gelu,
-}
 _OTHER_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu by tanh, an approximation": lambda v: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
-    "gelu by a sigmoid, an approximation": lambda v: v * _logistic(1.702 * v),
-    "v * sigmoid(v)": lambda v: v * _logistic(v),
-    "gelu without the 1/sqrt(2)": lambda v: v * _normal(v),
-    "gelu without the 0.5": lambda v: 2 * gelu(v),
-    "0.5 * (1 + erf(v / sqrt(2))), without the factor v": lambda v: _normal(v / math.sqrt(2)),
+    "gelu by a sigmoid, an approximation": lambda v: v * sigmoid(1.702 * v),
+    "gelu without the 1/sqrt(2)": lambda v: v * normal(v),
+    "gelu without the 0.5": lambda v: 2 * ACTIVATED["gelu"](v),
+    "0.5 * (1 + erf(v / sqrt(2))), without the factor v": lambda v: normal(v / math.sqrt(2)),
     "0.5 * v * (1 + tanh(v / sqrt(2))), tanh in place of erf": lambda v: 0.5 * v * (1 + np.tanh(v / math.sqrt(2))),
     "tanh": np.tanh,
-    "a sigmoid": _logistic,
     "abs": np.abs,
     "min(v, 6) without the lower bound": lambda v: np.minimum(v, 6),
     "min(v, 0)": lambda v: np.minimum(v, 0),
@@ -789,7 +769,7 @@ def before_activation(problem: Any, inputs: dict[str, np.ndarray]) -> np.ndarray
     return stored(last.sums + last.names["b"], problem.layout)
 
 
-_VARYING = re.compile(r"relu6?|gelu|= [-\d.]+| where .*")
+_VARYING = re.compile(r"relu6?|gelu|silu|(hard_)?(swish|sigmoid)|= [-\d.]+| where .*")
 """The parts of a mistake's text that differ from problem to problem."""
 
 

@@ -166,6 +166,8 @@ def _layer(layer: DepthwiseConv2d | Pointwise, of: dict[str, str], last: bool) -
         lines.append(f"y = y.astype(np.float32) * {of['m']}{channel}")
     act = {"relu": "np.maximum(y, 0)", "relu6": "np.clip(y, 0, 6)", "none": "y"}
     act["gelu"] = "y * 0.5 * (1 + np.frompyfunc(math.erf, 1, 1)(y / 2**0.5).astype(float))"
+    act |= {"sigmoid": "1 / (1 + np.exp(-y))", "hard_sigmoid": "np.clip(y + 3, 0, 6) / 6"}
+    act |= {"silu": f"y * ({act['sigmoid']})", "hard_swish": f"y * ({act['hard_sigmoid']})"}
     y = act[layer.activation]
     if layer.residual:
         y += f" + (r.astype(np.float32) - {layer.zero_r}) * np.float32({layer.m_r})" if whole else " + r"

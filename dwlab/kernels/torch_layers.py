@@ -23,7 +23,10 @@ from dwlab.kernels.torch_ops import torch
 from dwlab.problems import ProblemError, layers
 
 F = torch.nn.functional
-ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu}
+ACTIVATIONS = {
+    "none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu, "silu": F.silu, "hard_swish": F.hardswish,
+    "sigmoid": F.sigmoid, "hard_sigmoid": F.hardsigmoid,
+}  # fmt: skip
 TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 Parameters = tuple[torch.Tensor, torch.Tensor | None]

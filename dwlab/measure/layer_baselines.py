@@ -242,6 +242,10 @@ def _finish(layer: Layer, r: Any, activated: bool = False) -> Apply:
         "relu": lambda y: F.relu(y, inplace=True),
         "relu6": lambda y: F.relu6(y, inplace=True),
         "gelu": torch.ops.aten.gelu_,
+        "silu": torch.ops.aten.silu_,
+        "hard_swish": torch.ops.aten.hardswish_,
+        "sigmoid": torch.sigmoid_,
+        "hard_sigmoid": torch.ops.aten.hardsigmoid_,
     }
     act = None if activated else in_place.get(layer.activation)
 
@@ -322,20 +326,21 @@ def _pair(problem: Fused, form: str, one: str, two: str) -> Prepare:
 
 def _compiled(problem: Problem, form: str) -> Prepare:
     """The layers written as a user would, compiled once for all sets of buffers."""
+    from dwlab.kernels.torch_layers import ACTIVATIONS
+
     layers = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
     made: list[Any] = []
 
     def forward(x: Any, *parameters: Any) -> Any:
         import torch.nn.functional as F
 
-        act = {"relu": F.relu, "relu6": F.relu6, "gelu": F.gelu}
         for number, layer in enumerate(layers):
             w, b, r = parameters[3 * number : 3 * number + 3]
             if isinstance(layer, DepthwiseConv2d):
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, groups=layer.C)
             else:
                 x = F.conv2d(x, w, b)
-            x = act[layer.activation](x) if layer.activation in act else x
+            x = ACTIVATIONS[layer.activation](x)
             x = x if r is None else x + r
         return x
 

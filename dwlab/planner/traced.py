@@ -2,8 +2,8 @@
 
 torch.export writes a model down, operator by operator, nothing in place; batch norms go into the convolutions before
 them. A depthwise or pointwise convolution is a layer, and so is a linear one over the last axis of (N, H, W, C): with
-the ReLU, ReLU6 or GELU and then the sum behind it, where nothing else reads what is between. Each other node is an
-operation "aten.…" whose note says why.
+its activation (layers.ACTIVATIONS) and then the sum behind it, where nothing else reads what is between. Each other
+node is an operation "aten.…" whose note says why.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def _follower(node: Any) -> Any:
 def _activation(node: Any) -> str:
     """The activation of a layer that a node is, "none" of other ones."""
     what = (op_of(node), *node.args[1:], *node.kwargs.values()) if node else ()
-    known = {("relu",): "relu", ("hardtanh", 0, 6): "relu6", ("clamp", 0, 6): "relu6", ("gelu",): "gelu"}
+    known = {("hardtanh", 0, 6): "relu6", ("clamp", 0, 6): "relu6", ("hardswish",): "hard_swish"}
+    known |= {(one,): one for one in ("relu", "gelu", "silu", "sigmoid")} | {("hardsigmoid",): "hard_sigmoid"}
     return known.get(what, "none")
 
 

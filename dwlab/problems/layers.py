@@ -19,7 +19,7 @@ from dwlab.problems.quantisation import check_positive
 
 LAYOUTS = ("NCHW", "NHWC")
 DTYPES = ("float32", "float16", "bfloat16", "int8")
-ACTIVATIONS = ("none", "relu", "relu6", "gelu")
+ACTIVATIONS = ("none", "relu", "relu6", "gelu", "silu", "hard_swish", "sigmoid", "hard_sigmoid")
 
 
 @functools.lru_cache(1 << 12)

@@ -128,11 +128,11 @@ def layer_of(
     """(the int8 layer, its w, b and m) of a float32 layer and its w and b, between maps of these scales.
 
     r: the scale of what a residual adds. The layer's relu6 becomes a relu: y's range ends at 6 in its place. Raises
-    ProblemError for one with a GELU, which int8 layers have not, for a relu6 with a residual, whose y does not end at
-    6, and for a residual without its scale.
+    ProblemError for an activation of another kind, which int8 layers have not, for a relu6 with a residual, whose y
+    does not end at 6, and for a residual without its scale.
     """
-    if layer.activation == "gelu" or (layer.activation == "relu6" and layer.residual):
-        raise ProblemError(f"{layer}: int8 layers have no GELU, and no relu6 before a residual (dwlab.problems.layers)")
+    if layer.activation not in ("none", "relu") and (layer.activation != "relu6" or layer.residual):
+        raise ProblemError(f"{layer}: int8 layers have no {layer.activation} there, but none or a relu")
     if layer.residual != (r is not None):
         raise ProblemError(f"{layer}: a scale of r belongs to a layer with a residual, and to no other")
     activation = "none" if layer.activation == "none" else "relu"

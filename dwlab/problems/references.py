@@ -6,6 +6,7 @@ int8 layers have exact answers, and no kernel may be off.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -147,7 +148,8 @@ def _and_rounded(size: np.ndarray, error: np.ndarray, dtype: str) -> np.ndarray:
 
 # ---- layers of image networks
 
-_STEEPEST = {"none": 1.0, "relu": 1.0, "relu6": 1.0, "gelu": 1.13}  # how much an activation may enlarge an error
+STEEPEST = {"gelu": 1.13, "silu": 1.1, "hard_swish": 1.5}  # how much an activation may enlarge an error; others 1
+BY_PARTS = ("none", "relu", "relu6")  # and not computed with roundings of their own, as all others are
 
 
 def _layers(problem: Problem, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -192,8 +194,8 @@ def _layer(
     allowed = (2 + min(n, 8 * math.sqrt(n))) * unit * size
     if np.any(error):
         allowed = allowed + _convolved(layer, np.broadcast_to(error, x.shape), np.abs(w))
-    y = _activated(total + bias, layer.activation)
-    allowed = _STEEPEST[layer.activation] * allowed + 8 * unit * np.abs(y) * (layer.activation == "gelu")
+    y = ACTIVATED[layer.activation](total + bias)
+    allowed = STEEPEST.get(layer.activation, 1) * allowed + 8 * unit * np.abs(y) * (layer.activation not in BY_PARTS)
     if layer.residual:
         y = y + given["r"]
         allowed = allowed + unit * (np.abs(y) + np.abs(given["r"]))
@@ -230,15 +232,27 @@ def _convolved(layer: DepthwiseConv2d | Pointwise, x: np.ndarray, w: np.ndarray)
     return y
 
 
-def _activated(values: np.ndarray, activation: str) -> np.ndarray:
-    if activation == "relu":
-        return np.maximum(values, 0)
-    if activation == "relu6":
-        return np.clip(values, 0, 6)
-    if activation == "gelu":
-        erf = np.frompyfunc(math.erf, 1, 1)
-        return 0.5 * values * (1 + erf(values / math.sqrt(2)).astype(np.float64))
-    return values
+def normal(values: np.ndarray) -> np.ndarray:
+    """0.5 (1 + erf(v)), elementwise."""
+    return 0.5 * (1 + np.frompyfunc(math.erf, 1, 1)(values).astype(np.float64))
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-v)), elementwise."""
+    return 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+
+
+ACTIVATED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "none": lambda v: v,
+    "relu": lambda v: np.maximum(v, 0),
+    "relu6": lambda v: np.clip(v, 0, 6),
+    "gelu": lambda v: v * normal(v / math.sqrt(2)),
+    "silu": lambda v: v * sigmoid(v),
+    "hard_swish": lambda v: v * np.clip(v + 3, 0, 6) / 6,
+    "sigmoid": sigmoid,
+    "hard_sigmoid": lambda v: np.clip(v + 3, 0, 6) / 6,
+}
+"""What each of layers.ACTIVATIONS does to a sum."""
 
 
 def fast_length(least: int) -> int:

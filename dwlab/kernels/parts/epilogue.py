@@ -16,35 +16,47 @@ from dwlab.problems.layers import DepthwiseConv2d, Pointwise
 from dwlab.target import cuda
 
 
+def _none(value):
+    return value
+
+
+def _relu(value):
+    return max(value, float32(0))
+
+
+def _relu6(value):
+    return min(max(value, float32(0)), float32(6))
+
+
+def _gelu(value):
+    return float32(0.5) * value * (float32(1) + math.erf(value * float32(ROOT)))
+
+
+def _silu(value):
+    return value / (float32(1) + math.exp(-value))
+
+
+def _sigmoid(value):
+    return float32(1) / (float32(1) + math.exp(-value))
+
+
+def _hard_sigmoid(value):
+    return min(max(value + float32(3), float32(0)), float32(6)) * float32(SIXTH)
+
+
+def _hard_swish(value):
+    return value * (min(max(value + float32(3), float32(0)), float32(6)) * float32(SIXTH))
+
+
+ROOT, SIXTH = 1 / math.sqrt(2), 1 / 6
+_ACTIVATIONS = (_none, _relu, _relu6, _gelu, _silu, _hard_swish, _sigmoid, _hard_sigmoid)
+
+
 @functools.cache
 def activate(activation: str) -> Any:
-    """activate(value): of float32, one of layers.ACTIVATIONS. A NaN is 0 behind relu and relu6: max.f32 makes it so."""
-    root = 1 / math.sqrt(2)
-    if activation == "relu":
-
-        @cuda.jit(device=True, forceinline=True)
-        def activate(value):
-            return max(value, float32(0))
-
-    elif activation == "relu6":
-
-        @cuda.jit(device=True, forceinline=True)
-        def activate(value):
-            return min(max(value, float32(0)), float32(6))
-
-    elif activation == "gelu":
-
-        @cuda.jit(device=True, forceinline=True)
-        def activate(value):
-            return float32(0.5) * value * (float32(1) + math.erf(value * float32(root)))
-
-    else:
-
-        @cuda.jit(device=True, forceinline=True)
-        def activate(value):
-            return value
-
-    return activate
+    """activate(value): of float32, one of layers.ACTIVATIONS. A NaN is 0 where min or max decide: PTX's have it so."""
+    (made,) = (one for one in _ACTIVATIONS if one.__name__ == f"_{activation}")
+    return cuda.jit(device=True, forceinline=True)(made)
 
 
 def finish(layer: DepthwiseConv2d | Pointwise) -> Any:

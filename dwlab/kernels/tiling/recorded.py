@@ -13,11 +13,12 @@ from dwlab import records
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.kernels.tiling.gpu import H200, Gpu
 from dwlab.problems import Problem
+from dwlab.problems.layers import ACTIVATIONS
 
 TABLE = records.FOLDER / "tiles.csv"
 
 
-ENDS = frozenset({"bias", "activation", "residual", "relu", "relu6", "gelu", "zero_x", "zero_y", "zero_r", "m_r"})
+ENDS = frozenset({"bias", "activation", "residual", *ACTIVATIONS[1:], "zero_x", "zero_y", "zero_r", "m_r"})
 """Parts of a layer's description that cost every stage and tile about the same."""
 
 
