@@ -71,11 +71,10 @@ def test_planes_of_long_rows():
     right("planes", problem)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("name", ["naive", "registers"])
-@pytest.mark.parametrize("sizes", [(3, 5, 7, 5), (2, 35, 9, 3, 3, 2), (5, 3, 18, 5, 4), (2, 32, 3, 5)], ids=str)
-def test_batches_of_odd_maps(name, sizes, layout):
-    right(name, layer(*sizes, layout=layout, bias=True, residual=True))
+@pytest.mark.parametrize("sizes", [(3, 2, 40, 56, 31), (21, 3, 14, 14, 27), (50, 3, 7, 7, 13), (1, 1, 9, 131, 24)])
+def test_toeplitz_with_many_strips_and_tiles(sizes):
+    for dtype in "float16", "bfloat16":
+        right("toeplitz", layer(*sizes, layout="NCHW", dtype=dtype, bias=True, residual=True))
 
 
 @pytest.mark.parametrize("sizes", [(3, 4, 7, 5), (2, 20, 11, 6, 5), (2, 12, 9, 4, 3, 2), (1, 8, 5, 5, 4, 3)], ids=str)
@@ -149,6 +148,7 @@ def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, d
         ("registers", layer(1, 96, 28, 28, 5, dtype="float16", bias=True)),
         ("planes", layer(1, 96, 28, 28, layout="NCHW", bias=True, activation="relu6", residual=True)),
         ("planes", layer(1, 96, 28, 28, 5, 2, layout="NCHW", dtype="float16")),
+        ("toeplitz", layer(32, 128, 56, 56, 31, layout="NCHW", dtype="float16")),
         ("int8", layer(1, 96, 28, 28, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-7)),
     ],
     ids=str,
@@ -158,6 +158,6 @@ def test_compiled_nothing_spills_and_nothing_is_float64(name, problem):
     assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
     if name == "int8":
         assert any(opcode.startswith("IDP.4A") for opcode in found.opcodes)
-    elif name != "registers":
+    elif name == "planes":
         wide = [count for opcode, count in found.accesses("global").items() if "128" in opcode]
         assert sum(wide) >= 2 and not found.accesses("generic")

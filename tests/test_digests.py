@@ -76,7 +76,7 @@ EDITS = [
      FLOAT_STRIPS | ids("depthwise1d/weight_grad/strips", "depthwise1d/backward/strips"), set()),
     ("dwlab.kernels.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),
     ("dwlab.kernels.parts.ptx_mma", "m16n8k8.row.col.f32.tf32", "m16n8k4.row.col.f32.tf32",
-     ids("pointwise/forward/tensor"), set(ALL) - ids("*/*/naive", "depthwise1d/*/*", "depthwise2d/*/*")),
+     ids("pointwise/forward/tensor"), set(ALL) - ids("*/*/naive", "depthwise1d/*/*", "depthwise2d/*/[!t]*")),
     ("dwlab.kernels.parts.ptx_int8", "cvt.rni.s32.f32", "cvt.rzi.s32.f32",
      ids("*/*/int8"), ids("*/*/naive", "fused/pwdw/*", "*/*/dp4a")),
     ("dwlab.kernels.tiling.gpu", "MULTIPROCESSORS = 132", "MULTIPROCESSORS = 144",

@@ -115,11 +115,11 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     how, shapes, view = stage.launch(problem), problem.shapes(stage.path), stage.view_of(problem)
     arrays = []
     for name in problem.slots(stage.path):
-        # Of depthwise1d rows of 16 bits are words in any view but "elements".
-        as_words = view == "words" or problem.op == "depthwise1d" and problem.dtype_of(name) != "float32"
-        kind = types.float32 if as_words else from_dtype(problem.storage_of(name))
-        if as_words and view == "elements":
+        kind = from_dtype(problem.storage_of(name))
+        if view == "elements" and kind.bitwidth == 16:
             kind = types.uint16
+        elif view == "words" or problem.op == "depthwise1d":  # whose rows of 16 bits are words in any other view
+            kind = types.float32
         arrays.append(types.Array(kind, len(shapes[name]) if view in ("shaped", "elements") else 1, "C"))
     if how.parts:  # the workspace
         arrays[-1] = types.Array(types.float32, len(shapes[problem.arrays(stage.path)[-1]]) + 1, "C")

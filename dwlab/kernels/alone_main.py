@@ -92,6 +92,8 @@ def _view(one: Stage, problem: Problem) -> str:
     """What is done to each array before the kernel gets it."""
     words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
     view = one.view_of(problem)
+    if view == "elements":
+        return words.replace("float32", "uint16")
     if problem.op == "depthwise1d" and view != "words":
         return words
     return {"shaped": "", "flat": ".reshape(-1)"}.get(view, f".reshape(-1){words}")

@@ -9,6 +9,7 @@ alignment only and share no code with the interpreter.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +140,14 @@ def alike(count: int, *pitches: int, per_sector: int = SECTOR_ELEMENTS) -> list[
         first, often = found.get(begins, (image, 0))
         found[begins] = first, often + 1
     return list(found.values())
+
+
+def grouped(things: Iterable[int], kind: Callable[[int], Any]) -> list[tuple[Any, int, int]]:
+    """(kind, the last of that kind, how many there are) of each kind of things."""
+    found: dict[Any, tuple[int, int]] = {}
+    for one in things:
+        found[kind(one)] = one, found.get(kind(one), (0, 0))[1] + 1
+    return [(kind, one, count) for kind, (one, count) in found.items()]
 
 
 def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray:

@@ -5,13 +5,10 @@ A block has a tile of each of up to 32 rows: `width` threads along the time, 4 n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import numpy as np
 
 from dwlab.kernels.registry import Launch, fits_uint32
-from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, pieces, warp_traffic
 from dwlab.problems import DepthwiseConv1d
 
 EACH = 4  # neighbouring outputs of a thread: 16 bytes of the window
@@ -59,14 +56,6 @@ def traffic(problem: DepthwiseConv1d, shift: int, reverse: bool = False) -> Traf
                 j = K - 1 - j if reverse else j
                 loads += times * blocks * warp_traffic(np.where((i < n) & (ty < here), (row + ty) % H * K + j, -1))
     return Traffic(*loads.tolist(), *stores.tolist())
-
-
-def grouped(things: Iterable[int], kind: Callable[[int], Any]) -> list[tuple[Any, int, int]]:
-    """(kind, the last of that kind, how many there are) of each kind of things."""
-    found: dict[Any, tuple[int, int]] = {}
-    for one in things:
-        found[kind(one)] = one, found.get(kind(one), (0, 0))[1] + 1
-    return [(kind, one, count) for kind, (one, count) in found.items()]
 
 
 def block_of(problem: DepthwiseConv1d) -> tuple[int, int]:
