@@ -238,7 +238,7 @@ def test_a_problem_that_no_stage_is_for_is_refused():
 
 def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
     assert report.roof_of("pointwise", MACHINE.ceilings).fma_tflops is None
-    assert report.roof_of("depthwise2d", MACHINE.ceilings) is MACHINE.ceilings
+    assert report.roof_of("depthwise1d", MACHINE.ceilings) is MACHINE.ceilings
     # 2 * 64 * 1024**3 FLOP in 900 µs are 153 TFLOP/s, above 60; the bytes are far below what a copy moves.
     layer = Pointwise(64, 1024, 1024, 32, 32, layout="NHWC", dtype="float16")
     stage = dataclasses.replace(

@@ -44,8 +44,8 @@ def newest(problem: Any = PAPER, *, runs: Runs = None) -> Record | None:
 
 
 def roof_of(op: str, ceilings: Ceilings) -> Ceilings:
-    """The ceilings that bind an op: where there is a pointwise layer, tensor cores may exceed the FMA rate."""
-    return ceilings if op.startswith("depthwise") else replace(ceilings, fma_tflops=None)
+    """The ceilings that bind an op: in layers of networks tensor cores may exceed the FMA rate."""
+    return ceilings if op.startswith("depthwise1d") else replace(ceilings, fma_tflops=None)
 
 
 def _points(run: Record, problem: Any) -> dict[str, tuple[list[Any], Ceilings]]:
