@@ -526,28 +526,23 @@ class Accesses(State):
 
     def barrier(self, node: ast.AST) -> None:
         """__syncthreads: every thread of the block that has not exited must be here."""
+        here = self.mask.full
+        rows = here.any(axis=1)
         if self.tracing:
-            self.line(node).barriers += self.blocks_in(self.mask)
+            self.line(node).barriers += int(np.count_nonzero(rows))
         if self.hunting and self.mask.lanes != self.alive.lanes:
-            here = self.mask.full
-            alive = self.alive.full
-            partial = (here.any(axis=1) & (alive & ~here).any(axis=1))[:, None] & alive & ~here
+            partial = rows[:, None] & self.alive.full & ~here
             if partial.any():
                 text = "a barrier that not every thread of the block reaches: {who} is elsewhere"
                 self.hazard_in(partial, "divergent barrier", node, None, text)
         if self.hunting and len(self.meeting_lines) > 1:
             text = f"a barrier that not every thread of the block reaches: others wait on line {self.meeting_lines[-1]}"
-            self.hazard_in(self.mask.full, "divergent barrier", node, None, text)
-        here = self.mask.full
-        rows = here.any(axis=1)
+            self.hazard_in(here, "divergent barrier", node, None, text)
         self.epoch[rows] += 1
         self.meet_units(rows)
         if self.order is not None and self.order.fenced:
             for row in np.flatnonzero(rows):
                 self.order.barrier(int(self.block_numbers[row]), here[row])
-
-    def blocks_in(self, mask: Mask) -> int:
-        return self.nb if mask.array is None else int(np.count_nonzero(mask.full.any(axis=1)))
 
     def warp_barrier(self, node: ast.AST, here: np.ndarray, member: np.ndarray) -> None:
         """__syncwarp of lanes `here`, each with those that its `member` mask names; both (NB, T)."""

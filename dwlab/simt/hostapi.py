@@ -22,7 +22,6 @@ import contextlib
 import copy as copy_module
 import functools
 import itertools
-import math
 import operator
 import os
 import weakref
@@ -252,12 +251,6 @@ class _DeviceBase:
         clone.stream = _check_stream(stream)
         return clone
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.getitem(at)
-
-    def __setitem__(self, at: Any, value: Any) -> None:
-        self.setitem(at, value)
-
     def _view(self, storage: np.ndarray, stream: Any = 0) -> DeviceNDArray:
         return DeviceNDArray(storage, self.allocation, stream or self.stream)
 
@@ -325,31 +318,22 @@ class _DeviceBase:
         return result
 
     def squeeze(self, axis: Any = None, stream: Any = 0) -> DeviceNDArray:
-        """A view without axes of length 1 (all of them, or those named)."""
-        try:
-            return self._view(np.squeeze(self.storage, axis), stream)
-        except ValueError:
-            raise ValueError(
-                f"cannot select an axis to squeeze out which has size not equal to one: axis {axis}, shape {self.shape}"
-            ) from None
+        """A view without axes of length 1 (all of them, or those named). ValueError for one that is longer."""
+        return self._view(np.squeeze(self.storage, axis), stream)
 
     def view(self, dtype: Any) -> DeviceNDArray:
-        """The same bytes read as another dtype; for another item size the array must be C-contiguous."""
+        """The same bytes read as another dtype; for another item size the array must be C-contiguous.
+
+        ValueError, NumPy's, where the new size does not divide the last axis.
+        """
         dtype = np.dtype(dtype)
+        storage = self.storage.view(dtype)
         if dtype.itemsize != self.dtype.itemsize:
-            if self.ndim == 0:
-                raise ValueError("changing the dtype of a 0-d array is only supported if the item size stays the same")
             if not self.is_c_contiguous():
                 raise ValueError("To change to a dtype of a different size, the array must be C-contiguous")
-            if self.shape[-1] * self.dtype.itemsize % dtype.itemsize:
-                raise ValueError(
-                    "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the "
-                    f"last axis of the array: {self.shape[-1]} elements of {self.dtype.itemsize} bytes are no multiple "
-                    f"of {dtype.itemsize} bytes"
-                )
             # A flag stands for an element's first byte, so it says nothing about elements that start elsewhere.
             self.allocation.written = None
-        return self._view(self.storage.view(dtype))
+        return self._view(storage)
 
 
 class DeviceNDArray(_DeviceBase):
@@ -370,22 +354,8 @@ class DeviceNDArray(_DeviceBase):
         return host if dtype is None else host.astype(dtype)
 
     def reshape(self, *newshape: Any, order: str = "C") -> DeviceNDArray:
-        """A view of another shape. NotImplementedError if it cannot be had without copying."""
-        if len(newshape) == 1 and isinstance(newshape[0], (tuple, list)):
-            newshape = tuple(newshape[0])
-        if order not in ("C", "F", "A"):
-            raise ValueError(f"order not C|F|A: {order!r}")
-        if sum(n < 0 for n in newshape) > 1:
-            raise ValueError(f"can only specify one unknown dimension, got {newshape}")
-        known = math.prod(n for n in newshape if n >= 0)
-        if any(n < 0 for n in newshape):
-            if known == 0 or self.size % known:
-                raise ValueError(
-                    f"cannot infer valid shape for unknown dimension: {newshape} from {self.size} elements"
-                )
-        elif known != self.size:
-            raise ValueError(f"reshape changes the size of the array: {self.shape} to {newshape}")
-        return self._view(self._without_copy(self.storage.reshape(newshape, order=order), "reshape"))
+        """A view of another shape, one of whose sizes may be -1. NotImplementedError if that takes a copy."""
+        return self._view(self._without_copy(self.storage.reshape(*newshape, order=order), "reshape"))
 
     def ravel(self, order: str = "C", stream: Any = 0) -> DeviceNDArray:
         """A 1-D view of a contiguous array. NotImplementedError if it cannot be had without copying."""
@@ -461,6 +431,8 @@ class DeviceNDArray(_DeviceBase):
             from_flags = value.written if isinstance(value, _DeviceBase) else None
             flags[key] = True if from_flags is None else from_flags
 
+    __getitem__, __setitem__ = getitem, setitem
+
 
 class DeviceRecord(_DeviceBase):
     """One element of a structured dtype in device memory; fields are read and assigned by name."""
@@ -482,6 +454,8 @@ class DeviceRecord(_DeviceBase):
         _check_stream(stream)
         self.storage[field] = value
         self._mark_written()
+
+    __getitem__, __setitem__ = getitem, setitem
 
 
 class _HostVisible(np.ndarray):
@@ -953,18 +927,12 @@ class _Devices(list):
 gpus = _Devices([Device()])
 
 
-def select_device(device_id: int) -> Device:
-    """Make a device current and return it. IndexError for any but 0."""
-    return gpus[device_id]
-
-
-def current_context(devnum: int | None = None) -> Device:
-    """The context of a device (there is one, number 0)."""
+def current_context(devnum: int | None = 0) -> Device:
+    """The device, which is its own one context. IndexError for any number but 0."""
     return gpus[devnum or 0]
 
 
-def get_current_device() -> Device:
-    return gpus[0]
+select_device = get_current_device = current_context
 
 
 def list_devices() -> _Devices:

@@ -53,6 +53,7 @@ from dwlab.simt.things import (
     kind_name,
     member,
     parts,
+    types_key,
     versions,
 )  # fmt: skip
 
@@ -89,7 +90,8 @@ _MAKES_AN_ARRAY = "make a cuda.local.array or a cuda.shared.array, or pass an ar
 _INSTEAD_OF_CALL = dict.fromkeys(("zeros", "empty", "ones", "full", "array", "arange", "linspace"), _MAKES_AN_ARRAY) | {
     "list": "use a tuple, or cuda.local.array for something that changes", "set": "use a tuple", "dict": "use an array",
     "str": "print takes values: print(a, b)", "format": "print takes values: print(a, b)",
-    "sorted": "sort in a loop", "open": "a kernel has no files", "input": "pass the value as an argument",
+    "sorted": "sort in a loop", "reversed": "count down: range(n - 1, -1, -1)",
+    "open": "a kernel has no files", "input": "pass the value as an argument",
     "rand": "use numba.cuda.random", "random": "use numba.cuda.random", "randint": "use numba.cuda.random",
 }  # fmt: skip
 """Advice in place of a call that a kernel does not have."""
@@ -180,8 +182,6 @@ class Execution(Accesses):
             raise
         except RecursionError:
             raise UnsupportedError(f"{self.where()}: device functions call each other without end") from None
-        except MemoryError:
-            raise
         except PYTHON_ERRORS as error:
             raise UnsupportedError(f"{self.where()}: {type(error).__name__}: {error}") from error
 
@@ -352,8 +352,7 @@ class Execution(Accesses):
         self.around.add(frame)
         return Closure(inner, node, frame, dict(zip(named[len(named) - len(defaults) :], defaults, strict=True)))
 
-    def on_Lambda(self, node: ast.Lambda) -> Closure:
-        return self.make_closure(node)
+    on_Lambda = make_closure
 
     def do_Match(self, node: ast.Match) -> Mask | None:
         """Case after case, for the lanes that no earlier one has taken."""
@@ -510,14 +509,8 @@ class Execution(Accesses):
             if self.others_are_alive(active):
                 self.restart_by_blocks()
             elif for_ever or (read and watch.same >= self._LONG - self.patience):
-                who, why = self.first_name(active), advice(self, self.blocks_total, 0)
+                who, why = self.first_lane(active.full)[2], advice(self, self.blocks_total, 0)
                 raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
-
-    def end_watch(self, node: ast.AST) -> None:
-        """The end of a loop."""
-        if self.watchers and self.watchers[-1].node is node:
-            self.watchers.pop()
-            self.watching = bool(self.watchers) or self.strands is not None
 
     def others_are_alive(self, active: Mask) -> bool:
         """Whether there are threads that have not exited and are not among these."""
@@ -540,7 +533,9 @@ class Execution(Accesses):
         return through
 
     def loop_end(self, node: ast.For | ast.While, left: Mask | None, breaks: list[Mask], whole: Mask) -> Mask | None:
-        self.end_watch(node)
+        if self.watchers and self.watchers[-1].node is node:
+            self.watchers.pop()
+            self.watching = bool(self.watchers) or self.strands is not None
         if left is not None and node.orelse:
             left = self.block_of(node.orelse, left)
         for other in breaks:
@@ -628,7 +623,7 @@ class Execution(Accesses):
     def do_Raise(self, node: ast.Raise) -> None:
         what = ast.unparse(node.exc) if node.exc is not None else "an exception"
         given = node.exc.args if isinstance(node.exc, ast.Call) else []
-        made = source.static_value(getattr(node.exc, "func", node.exc), self.frame.source.lookup)
+        made = self.static_value(getattr(node.exc, "func", node.exc))
         kinds = (made,) if isinstance(made, type) and issubclass(made, Exception) else ()
         texts = [str(self.eval(one)) for one in given]
         raise self.kernel_error(node, f"{what} raised", self.mask, *kinds, say=", ".join(texts))
@@ -641,9 +636,6 @@ class Execution(Accesses):
         block = [block % self.grid[0], block // self.grid[0] % self.grid[1], block // (self.grid[0] * self.grid[1])]
         text = f"{self.where(node)}: {what} in {who} (tid={thread} ctaid={block}" + (f": {say})" if say else ")")
         return kernel_error(text, *kinds)
-
-    def first_name(self, mask: Mask) -> str:
-        return self.first_lane(mask.full)[2]
 
     # ----------------------------------------------------------------- variables
 
@@ -884,13 +876,10 @@ class Execution(Accesses):
     def outer_value(self, name: str, node: ast.Name) -> object:
         """A global or closure variable. Numbers, tuples and arrays keep the value that they had at the first launch."""
         key = (self.frame.source.function, name)
-        if key in self.frozen:
-            return self.frozen[key]
         try:
-            value = self.frame.source.lookup(name)
+            return self.frozen[key] if key in self.frozen else self.kept(key, self.frame.source.lookup(name))
         except NameError as error:
             raise self.refuse(node, str(error)) from None
-        return self.kept(key, value)
 
     def kept(self, key: tuple, value: object) -> object:
         """A value of outside the kernel as it was at the first launch: what a compiler keeps of it."""
@@ -1166,7 +1155,11 @@ class Execution(Accesses):
                 return np.bool_(left in right)
             if isinstance(right, Range):
                 value = self.number(left, node)
-                return np.logical_and(value.imag == 0, self.in_range(value.real, right))
+                step, start, at = right.step.astype(np.int64), right.start.astype(np.int64), value.real
+                up = (at >= start) & (at < right.stop) & (step > 0)
+                down = (at <= start) & (at > right.stop) & (step < 0)
+                met = (at - start) % np.where(step == 0, 1, step) == 0
+                return np.logical_and(value.imag == 0, (up | down) & met)
             if isinstance(right, ARRAYS):
                 return arraymethods.contains(self, node, right, left)
             if not isinstance(right, tuple):
@@ -1208,14 +1201,6 @@ class Execution(Accesses):
             return function(*arguments)
         except UnsupportedError as error:
             raise self.refuse(node, str(error)) from None
-
-    @staticmethod
-    def in_range(value: Lanes, whole: Range) -> Lanes:
-        """Whether range() has a number."""
-        step, start = whole.step.astype(np.int64), whole.start.astype(np.int64)
-        up = (value >= start) & (value < whole.stop) & (step > 0)
-        down = (value <= start) & (value > whole.stop) & (step < 0)
-        return (up | down) & ((value - start) % np.where(step == 0, 1, step) == 0)
 
     def on_BoolOp(self, node: ast.BoolOp) -> object:
         """`and` / `or`: the right side runs only in the lanes that need it."""
@@ -1301,7 +1286,7 @@ class Execution(Accesses):
         if isinstance(base, Record):
             return self.load(self.field(base.array, self.field_name(node), node), base.indices, node)
         if isinstance(base, Flat):
-            return self.load(base.array, self.flat_index(base, node), node)
+            return self.load(base.array, arraymethods.flat_index(self, node, base.array, self.eval(node.slice)), node)
         if isinstance(base, ARRAYS):
             index = self.indices_of(node)
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
@@ -1349,12 +1334,16 @@ class Execution(Accesses):
             return node.id not in self.frame.names
         if isinstance(node, ast.Subscript):
             return self.is_literal(node.value, given) and self.is_literal(node.slice, given)
-        return isinstance(node, ast.Attribute) and self.is_module(node.value)
+        return isinstance(node, ast.Attribute) and isinstance(self.static_value(node.value), ModuleType)
+
+    def static_value(self, node: ast.expr) -> object:
+        """The value of a name of outside the function, dotted or not; None if it is not known."""
+        return source.static_value(node, self.frame.source.lookup)
 
     def is_numpy(self, node: ast.AST) -> bool:
         """Whether a name of outside the function, or a module's, is a NumPy number or a tuple with one: no literal."""
         outer = node.id not in self.frame.names if isinstance(node, ast.Name) else isinstance(node, ast.Attribute)
-        value = source.static_value(node, self.frame.source.lookup) if outer else None
+        value = self.static_value(node) if outer else None
         return any(isinstance(one, np.generic) for one in (value if isinstance(value, tuple) else (value,)))
 
     def is_known(self, node: ast.AST) -> bool:
@@ -1373,14 +1362,11 @@ class Execution(Accesses):
 
     def is_conversion(self, node: ast.expr) -> bool:
         """float32, int, math.sqrt …: what the compiler works out by itself."""
-        value = source.static_value(node, self.frame.source.lookup)
         if isinstance(node, ast.Name) and node.id in self.frame.source.local_names:
             return False
+        value = self.static_value(node)
         known = getattr(math, getattr(value, "__name__", ""), None) is value or value in (int, float, min, max, abs)
         return value is not None and (known or types.as_dtype(value) is not None)
-
-    def is_module(self, node: ast.expr) -> bool:
-        return isinstance(source.static_value(node, self.frame.source.lookup), ModuleType)
 
     def field_name(self, node: ast.Subscript) -> str:
         name = self.eval(node.slice)
@@ -1389,9 +1375,6 @@ class Execution(Accesses):
         if not self.is_literal(node.slice):
             raise self.refuse(node, "a record's field must be a literal string", "write one line for each field")
         return name
-
-    def flat_index(self, flat: Flat, node: ast.Subscript) -> tuple[Lanes, ...]:
-        return arraymethods.flat_index(self, node, flat.array, self.number(self.eval(node.slice), node))
 
     def element_of_tuple(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
         """An element of a tuple whose elements are of one type, by an index that is known when the kernel runs only."""
@@ -1430,7 +1413,7 @@ class Execution(Accesses):
         if isinstance(base, Record):
             return self.field(base.array, self.field_name(node), node), base.indices
         if isinstance(base, Flat):
-            return base.array, self.flat_index(base, node)
+            return base.array, arraymethods.flat_index(self, node, base.array, self.eval(node.slice))
         if not isinstance(base, ARRAYS):
             raise self.not_indexed(base, node)
         return base, self.indices_of(node)
@@ -1470,7 +1453,10 @@ class Execution(Accesses):
                 raise self.refuse(node, f"{function.__name__} takes {what} type")
             return function(dtype)
         if isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields"):
-            return self.named_tuple(function, arguments, keywords, node)
+            fields = function._fields
+            if len(arguments) + len(keywords) != len(fields) or set(keywords) - set(fields[len(arguments) :]):
+                raise self.refuse(node, f"{function.__name__} takes {', '.join(fields)}")
+            return function(*arguments, **keywords)
         if isinstance(function, BuiltinFunctionType) and function in _OPERATORS:
             return self.operator_call(function, arguments, node)
         if isinstance(function, np.ufunc):
@@ -1538,11 +1524,6 @@ class Execution(Accesses):
             elif dtype == types.FLOAT64 and not (isinstance(node, ast.Call) and self.is_known(node)):
                 self.watch.converted(value, result, node)
         return result
-
-    def named_tuple(self, made: type, arguments: list[object], keywords: dict[str, object], node: ast.AST) -> tuple:
-        if len(arguments) + len(keywords) != len(made._fields) or set(keywords) - set(made._fields[len(arguments) :]):
-            raise self.refuse(node, f"{made.__name__} takes {', '.join(made._fields)}")
-        return made(*arguments, **keywords)
 
     def ufunc(self, function: np.ufunc, arguments: list[object], node: ast.AST) -> Lanes | AnyArray | Chosen:
         if any(isinstance(one, ARRAYS) for one in arguments):
@@ -1648,7 +1629,7 @@ class Execution(Accesses):
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
         """Finds the types of a function's names for these arguments."""
-        self.use_types(frame, (frame.source, tuple(kind(a) for a in arguments)))
+        self.use_types(frame, types_key(frame.source, arguments))
 
     def call_source(
         self, src: source.Source, arguments: list, keywords: dict, node: ast.AST, closure: Closure | None = None,

@@ -19,7 +19,7 @@ from numba.core import types as nt
 
 from dwlab.simt import arraymethods, libdevice, trace, types
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Range, Record, Root, strides_of
-from dwlab.simt.names import CACHE_HINTS, VECTORS, DeviceName
+from dwlab.simt.names import CACHE_HINTS, NAMES, VECTORS, DeviceName
 from dwlab.simt.options import LaunchError
 from dwlab.simt.order import BLOCK, GPU
 from dwlab.simt.things import ARRAYS, Chosen, Flat, Items, Vector, kind_name
@@ -311,10 +311,6 @@ def _tuple(run: Execution, node: ast.Call, *arguments: object) -> tuple:
     return tuple(arguments[0])
 
 
-def _reversed(run: Execution, node: ast.Call, *arguments: object) -> None:
-    raise run.refuse(node, "Numba-CUDA has no reversed()", "count down: range(n - 1, -1, -1)")
-
-
 def _slice(run: Execution, node: ast.Call, *arguments: object) -> slice:
     if not 1 <= len(arguments) <= 3:
         raise run.refuse(node, "slice() is not available in a kernel here")
@@ -326,7 +322,7 @@ BUILTINS: dict[Callable, Callable] = {
     range: _range, type: _type, hasattr: _hasattr, print: _print, len: _len, ord: _ord, isinstance: _isinstance,
     min: partial(_extreme, function=min), max: partial(_extreme, function=max), abs: _abs, round: _round,
     pow: lambda run, node, a, b: run.apply(operator.pow, a, b, node), divmod: _divmod, enumerate: _enumerate, zip: _zip,
-    reversed: _reversed, tuple: _tuple, sum: _sum, slice: _slice,
+    tuple: _tuple, sum: _sum, slice: _slice,
 }  # fmt: skip
 
 
@@ -395,7 +391,10 @@ def shared_array(run: Execution, node: ast.Call) -> Array:
         return made
     name = _name_of(run, node, "shared")
     if shape == (0,):
-        array = _dynamic_shared(run, node, dtype, name)
+        size = run.dynamic_shared
+        if run.dynamic_root is None:
+            run.dynamic_root = _shared_root(run, max(16, -(-size // 16) * 16), 0)
+        array = Array(run.dynamic_root, name, dtype, (np.int64(size // dtype.itemsize),), (1,))
     else:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         start = -(-run.shared_used // alignment) * alignment
@@ -416,14 +415,6 @@ def _shared_root(run: Execution, row: int, start: int) -> Root:
     root.tracked = True
     root.check_unwritten = True
     return root
-
-
-def _dynamic_shared(run: Execution, node: ast.Call, dtype: np.dtype, name: str) -> Array:
-    size = run.dynamic_shared
-    if run.dynamic_root is None:
-        row = max(16, -(-size // 16) * 16)
-        run.dynamic_root = _shared_root(run, row, 0)
-    return Array(run.dynamic_root, name, dtype, (np.int64(size // dtype.itemsize),), (1,))
 
 
 def local_array(run: Execution, node: ast.Call) -> LocalArray:
@@ -579,6 +570,11 @@ def _shuffle(run: Execution, node: ast.Call, member: object, value: object, amou
     return np.take_along_axis(_warps(run, value), target, 2).reshape(run.lanes_shape)
 
 
+def _as_bits(lanes: np.ndarray) -> np.ndarray:
+    """(…, 32) bool to (…) uint32, a bit a lane."""
+    return np.packbits(lanes, axis=-1, bitorder="little").view("<u4")[..., 0]
+
+
 def _to_lanes(run: Execution, per_warp: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """(NB, warps) to every lane."""
     return np.repeat(per_warp.astype(dtype), 32, axis=1)
@@ -591,8 +587,7 @@ def _vote(run: Execution, node: ast.Call, member: object, predicate: object, how
         raise run.refuse(node, f"{how} takes a bool or an integer, not {predicate.dtype}", "compare it with 0")
     yes = _warps(run, types.truth(predicate)) & named
     if how == "ballot_sync":
-        bits = (yes.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
-        return _to_lanes(run, bits.astype(np.uint32).view(np.int32), np.dtype(np.int32))
+        return _to_lanes(run, _as_bits(yes).view(np.int32), np.dtype(np.int32))
     every, some = (yes | ~named).all(axis=2), yes.any(axis=2)
     return _to_lanes(run, {"any_sync": some, "all_sync": every}.get(how, every | ~some), types.BOOL)
 
@@ -603,20 +598,17 @@ def _match(run: Execution, node: ast.Call, member: object, value: object, how: s
     if lanes.dtype.kind == "f":  # bits are compared: -0.0 is not 0.0, and a NaN is itself
         lanes = np.ascontiguousarray(lanes).view(f"u{lanes.dtype.itemsize}")
     equal = (lanes[:, :, :, None] == lanes[:, :, None, :]) & named[:, :, None, :] & named[:, :, :, None]
-    weights = np.uint64(1) << np.arange(32, dtype=np.uint64)
-    bits = (equal * weights).sum(axis=3).astype(np.uint32)
+    bits = _as_bits(equal)
     if how == "match_any_sync":
         return bits.reshape(run.lanes_shape).view(np.int32)
-    everyone = (named * weights).sum(axis=2).astype(np.uint32)
+    everyone = _as_bits(named)
     same = (bits == everyone[:, :, None]).reshape(run.lanes_shape)
     result = np.where(same, _to_lanes(run, everyone, np.dtype(np.uint32)), np.uint32(0)).view(np.int32)
     return result, same
 
 
 def _activemask(run: Execution, node: ast.Call) -> Lanes:
-    active = _warps(run, run.mask.full)
-    bits = (active.astype(np.uint64) << np.arange(32, dtype=np.uint64)).sum(axis=2)
-    return _to_lanes(run, bits, np.dtype(np.uint32))
+    return _to_lanes(run, _as_bits(_warps(run, run.mask.full)), np.dtype(np.uint32))
 
 
 def _lanemask_lt(run: Execution, node: ast.Call) -> Lanes:
@@ -665,13 +657,11 @@ def _selp(run: Execution, node: ast.Call, test: object, yes: object, no: object)
 
 
 def _fma(run: Execution, node: ast.Call, a: object, b: object, c: object) -> Lanes:
-    """Fused multiply-add, rounded once: float32 goes through float64 (exact product), float64 through long double."""
+    """Fused multiply-add, rounded once."""
     values = [run.number(v, node) for v in (a, b, c)]
     dtype = types.as_float(*(v.dtype for v in values))
-    wide = np.dtype(np.float64) if dtype.itemsize <= 4 else np.dtype(np.longdouble)
-    x, y, z = (types.cast(v, dtype).astype(wide) for v in values)
     run.count_flops(node, dtype, 2)
-    return (x * y + z).astype(dtype)
+    return libdevice.FUNCTIONS["fma"][1](*(types.cast(v, dtype) for v in values))
 
 
 def _cbrt(run: Execution, node: ast.Call, value: object) -> Lanes:
@@ -738,12 +728,6 @@ def _step(name: str, old: np.ndarray, value: np.ndarray, compare: np.ndarray | N
     return _COMMUTING[name](old, value)
 
 
-def _whole_index(index: object) -> object:
-    """An atomic's index as Numba-CUDA converts it: a float is cut off, a bool is 0 or 1."""
-    number = isinstance(index, NUMBERS) and index.dtype.kind in "fb"
-    return types.cast(index, types.INT64) if number else index
-
-
 def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     """One atomic: lanes act one after the other, in thread order; returns the old values."""
     wanted = node is not run.discard
@@ -766,8 +750,9 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     else:
         index, *values = arguments[1:]
     indices = index if isinstance(index, tuple) else (index,)
-    if not (isinstance(index, tuple) and len(index) == 1):  # which Numba-CUDA does not convert
-        indices = tuple(_whole_index(one) for one in indices)
+    if not (isinstance(index, tuple) and len(index) == 1):  # which Numba-CUDA does not convert; it cuts off a float
+        real = [isinstance(one, NUMBERS) and one.dtype.kind in "fb" for one in indices]
+        indices = tuple(types.cast(one, types.INT64) if r else one for one, r in zip(indices, real, strict=True))
     *compare, value = (types.cast(run.number(one, node), dtype) for one in values)
     if isinstance(array, Chosen):
         return run.by_option(array, lambda one: _atomic(run, node, name, one, indices, value, compare, wanted))
@@ -800,29 +785,22 @@ def _atomic(
     if not wanted and name in _COMMUTING:
         counts = operand == operand if dtype.kind == "f" and name in ("max", "min") else slice(None)
         _COMMUTING[name].at(flat, where[counts], operand[counts])
-        _order_atomics(run, array, where, active, np.ones(len(where), np.bool_))
-        _noticed(run, node, array, where, before)
-        return dtype.type(0)
-    old = _one_by_one(name, flat, where, operand, expected)
-    _order_atomics(run, array, where, active, np.ones(len(where), np.bool_) if expected is None else old == expected)
-    _noticed(run, node, array, where, before)
-    result = np.zeros(run.lanes_shape, dtype)
-    result[active] = old
-    return result
-
-
-def _order_atomics(run: Execution, array: Array, where: np.ndarray, active: np.ndarray, wrote: np.ndarray) -> None:
+        old = None
+    else:
+        old = _one_by_one(name, flat, where, operand, expected)
     if run.order is not None:
-        run.order.atomic(run, array.root, where * array.dtype.itemsize, active, wrote)
-
-
-def _noticed(run: Execution, node: ast.AST, array: Array, where: np.ndarray, before: np.ndarray | None) -> None:
-    """Notes what an atomic has read, and whether it has changed anything, for loops that may wait."""
-    if before is not None:
-        run.note_change(array, where, array.root.view(array.dtype)[where].tobytes() != before.tobytes())
+        wrote = np.ones(len(where), np.bool_) if expected is None else old == expected
+        run.order.atomic(run, array.root, where * dtype.itemsize, active, wrote)
+    if before is not None:  # for loops that may wait: what it has read, and whether it has changed anything
+        run.note_change(array, where, flat[where].tobytes() != before.tobytes())
         run.note_read(node, where, before)
         if run.strands is not None:
             run.note_places(array, where)
+    if old is None:
+        return dtype.type(0)
+    result = np.zeros(run.lanes_shape, dtype)
+    result[active] = old
+    return result
 
 
 def _one_by_one(
@@ -919,6 +897,13 @@ _OF_THE_CALL: dict[str, Callable] = {
     "const.array_like": const_array, "cg.this_grid": lambda run, node: Group(),
 }  # fmt: skip
 """Functions that look at the call itself."""
+NAMES.update({name: DeviceName(name) for name in (*_PLAIN, *_OF_THE_CALL) if "." not in name})
+for _path in _OF_THE_CALL:
+    _of, _, _name = _path.partition(".")
+    if _name:
+        NAMES[_of] = DeviceName(_of, (_name,))
+NAMES["atomic"] = DeviceName("atomic", tuple(_ATOMIC_TYPES))
+NAMES["fp16"] = DeviceName("fp16", tuple(_HALF))
 
 
 def device_call(run: Execution, name: DeviceName, node: ast.Call) -> object:

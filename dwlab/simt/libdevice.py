@@ -119,12 +119,8 @@ def count(value: Lanes, what: str) -> Lanes:
 
 
 def reversed_bits(value: Lanes) -> Lanes:
-    word = _bits(value, np.dtype(f"u{value.dtype.itemsize}"))
-    out = word.dtype.type(0)
-    bits = value.dtype.itemsize * 8
-    for k in range(bits):
-        out = out | (word >> word.dtype.type(k) & word.dtype.type(1)) << word.dtype.type(bits - 1 - k)
-    return _bits(out, value.dtype)
+    bits = np.unpackbits(np.array(value[..., None]).view(np.uint8), axis=-1, bitorder="little")
+    return np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(value.dtype)[..., 0][()]
 
 
 def _average(a: Lanes, b: Lanes, up: int) -> Lanes:

@@ -22,23 +22,8 @@ class DeviceName:
 
 
 _AXES = ("x", "y", "z")
-_ATOMICS = (
-    "add", "sub", "and_", "or_", "xor", "inc", "dec", "exch", "max", "min", "nanmax", "nanmin",
-    "compare_and_swap", "cas",
-)  # fmt: skip
-_HALF = (
-    "hadd", "hsub", "hmul", "hdiv", "hfma", "hneg", "habs", "hmin", "hmax", "heq", "hne", "hgt", "hge", "hlt", "hle",
-    "hsqrt", "hexp", "hlog", "hsin", "hcos", "hrcp", "hrsqrt", "hfloor", "hceil", "htrunc", "hrint", "hexp2", "hexp10",
-    "hlog2", "hlog10",
-)  # fmt: skip
 CACHE_HINTS = ("ldca", "ldcg", "ldcs", "ldlu", "ldcv", "stcg", "stcs", "stwb", "stwt")
 """Loads and stores that say how long a cache should keep what they move."""
-_PLAIN = (
-    "grid", "gridsize", "laneid", "warpsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or",
-    "syncwarp", "shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync", "ballot_sync", "any_sync", "all_sync",
-    "eq_sync", "match_any_sync", "match_all_sync", "activemask", "lanemask_lt", "threadfence", "threadfence_block",
-    "threadfence_system", "selp", "popc", "brev", "clz", "ffs", "fma", "cbrt", "nanosleep", *CACHE_HINTS,
-)  # fmt: skip
 
 _VECTOR_ELEMENTS = {
     "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int", "uint32": "uint",
@@ -55,19 +40,11 @@ VECTORS: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """The vector types: their names, both spellings -> (the elements' type, how many)."""
 
-NAMES: dict[str, DeviceName] = {name: DeviceName(name) for name in _PLAIN}
+NAMES: dict[str, DeviceName] = {name: DeviceName(name) for name in ("laneid", "warpsize", "nanosleep", *CACHE_HINTS)}
+"""What a kernel finds under `cuda.`; what runs a function of these (intrinsics, libdevice) adds its name."""
 NAMES |= {name: DeviceName(name, _AXES) for name in ("threadIdx", "blockIdx", "blockDim", "gridDim")}
-NAMES |= {
-    "shared": DeviceName("shared", ("array",)),
-    "local": DeviceName("local", ("array",)),
-    "const": DeviceName("const", ("array_like",)),
-    "atomic": DeviceName("atomic", _ATOMICS),
-    "cg": DeviceName("cg", ("this_grid",)),
-    "fp16": DeviceName("fp16", _HALF),
-}
-NAMES |= {name: DeviceName(f"{element}x{count}") for name, (element, count) in VECTORS.items()}
-_once = {name.path: name for name in NAMES.values()}
-NAMES = {name: _once[one.path] for name, one in NAMES.items()}  # an alias of a vector type is that type
+_vectors = {f"{element}x{count}": DeviceName(f"{element}x{count}") for element, count in VECTORS.values()}
+NAMES |= {name: _vectors[f"{element}x{count}"] for name, (element, count) in VECTORS.items()}  # an alias is that type
 
 _OWN_NAMES = {
     "grid", "gridsize", "syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "cg", "fp16",

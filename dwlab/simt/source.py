@@ -48,21 +48,15 @@ class Source:
 
     def lookup(self, name: str) -> object:
         """The value of a name that is not local: closure, then globals, then builtins. Raises NameError."""
-        return _lookup(self.function, name)
-
-
-def _lookup(function: FunctionType, name: str) -> object:
-    code = function.__code__
-    if name in code.co_freevars:
-        try:
-            return function.__closure__[code.co_freevars.index(name)].cell_contents
-        except ValueError:
-            raise NameError(f"name {name!r} is not set yet in the enclosing function") from None
-    if name in function.__globals__:
-        return function.__globals__[name]
-    if hasattr(builtins, name):
-        return getattr(builtins, name)
-    raise NameError(f"name {name!r} is not defined")
+        inside, outside = self.function.__code__.co_freevars, self.function.__globals__
+        if name in inside:
+            try:
+                return self.function.__closure__[inside.index(name)].cell_contents
+            except ValueError:
+                raise NameError(f"name {name!r} is not set yet in the enclosing function") from None
+        if name not in outside and not hasattr(builtins, name):
+            raise NameError(f"name {name!r} is not defined")
+        return outside[name] if name in outside else getattr(builtins, name)
 
 
 def static_value(node: ast.expr, lookup: Callable[[str], object]) -> object:

@@ -278,7 +278,7 @@ class State:
         return frame
 
     def use_types(self, frame: Frame, of: object) -> None:
-        """Gives a frame what was found of its function for its types, by `key`."""
+        """Gives a frame what was found of its function for its types, by `types_key`."""
         found = self.found and self.found.types.get(of)
         if found is not None:
             frame.types = found

@@ -329,7 +329,7 @@ def _steps(run: Recorder, cut: str) -> Steps:
     for moment in run.moments:
         for block, warp in np.argwhere(moment.active.any(axis=2)).tolist():
             touches = tuple(
-                Touch(memory, kind, width, _at(at[block, warp], on[block, warp]))
+                Touch(memory, kind, width, _lanes(at[block, warp], on[block, warp]))
                 for memory, kind, width, at, on in moment.touches
                 if on[block, warp].any()
             )
@@ -346,10 +346,6 @@ def _steps(run: Recorder, cut: str) -> Steps:
     played = {key: tuple(steps) for key, steps in sorted(warps.items())}
     lines = dict(sorted(lines.items()))
     return Steps(run.source.name, run.grid, run.block, lines, memories, run.before, played, tuple(run.noted), cut)
-
-
-def _at(at: np.ndarray, on: np.ndarray) -> tuple[int | None, ...]:
-    return tuple(int(one) if active else None for one, active in zip(at, on, strict=True))
 
 
 def _lanes(values: np.ndarray, on: np.ndarray) -> Values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,6 +173,11 @@ def kind(value: object) -> object:
     if isinstance(value, Member):
         return value.family
     return type(value) if isinstance(value, (str, type(None))) else id(value)
+
+
+def types_key(src: Source, arguments: Iterable[object]) -> tuple:
+    """The key that distinguishes two sets of types of one function."""
+    return src, tuple(kind(a) for a in arguments)
 
 
 def parts(value: object) -> tuple[object, tuple, Callable[[list], object]] | None:

@@ -216,6 +216,16 @@ def _clash(seen, me, block, now, warp_now, lanes, grid_epoch):
 
 
 @numba.njit
+def _latest(seen, me, block, now, warp_now, event):
+    """The latest access is one by thread `me`."""
+    seen.thread = me
+    seen.block = block
+    seen.epoch = now
+    seen.lane_epoch = warp_now
+    seen.event = event
+
+
+@numba.njit
 def _remember(seen, me, block, now, warp_now, event, grid_epoch):
     """Adds thread `me` to a set of accesses, dropping those that are ordered before it anyway.
 
@@ -243,23 +253,7 @@ def _remember(seen, me, block, now, warp_now, event, grid_epoch):
     if far:
         seen.far_thread = seen.thread
         seen.far_event = seen.event
-    seen.thread = me
-    seen.block = block
-    seen.epoch = now
-    seen.lane_epoch = warp_now
-    seen.event = event
-
-
-@numba.njit
-def _write(write, me, block, now, warp_now, event, access):
-    """The last write is one by thread `me`."""
-    write.thread = me
-    write.block = block
-    write.epoch = now
-    write.lane_epoch = warp_now
-    write.event = event
-    write.access = access
-    write.written = True
+    _latest(seen, me, block, now, warp_now, event)
 
 
 @numba.njit
@@ -366,7 +360,9 @@ def track(
                     _remember(update, me, block, now, warp_now, event, grid_epoch)
                     write.written = True
                 else:
-                    _write(write, me, block, now, warp_now, event, access)
+                    _latest(write, me, block, now, warp_now, event)
+                    write.access = access
+                    write.written = True
                     if read.thread:  # a page is made by what is written to it
                         read.thread = 0
                     if update.thread:
@@ -482,7 +478,9 @@ def track_exact(
                             found = _suspect(suspects, found, 1, me, seen, seen.fence, seen.fence_block, at)
                         node = seen.next
                 if kind == 1:
-                    _write(write, me, block, now, lane_epoch[b, t], event, access)
+                    _latest(write, me, block, now, lane_epoch[b, t], event)
+                    write.access = access
+                    write.written = True
                     write_fences[row, g, 0] = fences[0, block, t]
                     write_fences[row, g, 1] = fences[1, block, t]
                     if reads.thread:

@@ -24,7 +24,7 @@ from dwlab.simt.interpreter import PYTHON_ERRORS, Execution
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, Root
 from dwlab.simt.options import Options, UnsupportedError
 from dwlab.simt.state import Frame
-from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name, parts
+from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name, parts, types_key
 
 Types = dict[int, np.dtype]
 
@@ -33,9 +33,9 @@ Types = dict[int, np.dtype]
 class Found:
     """What there is on all paths of a kernel and of the functions that it calls, for arguments of some types.
 
-    types: of the names of each function, by `key`.  shared, local: bytes that a block and a thread declare.  stored:
-    names of arguments' arrays that are stored to.  names: all that are written down, attributes too.  straight: of each
-    function Frame.straight, by its types' id.
+    types: of the names of each function, by `types_key`.  shared, local: bytes that a block and a thread declare.
+    stored: names of arguments' arrays that are stored to.  names: all that are written down, attributes too.  straight:
+    of each function Frame.straight, by its types' id.
     """
 
     types: dict[object, Types]
@@ -59,7 +59,7 @@ def found(run: Execution, arguments: list[object]) -> Found:
 
     Kept in run.frozen: once for each kernel and types of arguments.
     """
-    wanted = ("found", key(run.source, arguments))
+    wanted = ("found", types_key(run.source, arguments))
     kept = run.frozen.get(wanted)
     if kept is None:
         options = dataclasses.replace(run.options, hazards="off", trace=False)
@@ -71,11 +71,6 @@ def found(run: Execution, arguments: list[object]) -> Found:
         names = frozenset().union(*(one.words for one in typing.walked))
         kept = run.frozen[wanted] = Found(types_, typing.shared_used, local, stored, names)
     return kept
-
-
-def key(src: source.Source, arguments: list[object]) -> object:
-    """The key that distinguishes two sets of types of one function."""
-    return src, tuple(kind(a) for a in arguments)
 
 
 class Typing(Execution):
@@ -431,7 +426,7 @@ class Typing(Execution):
 
     def call_source(self, src, arguments, keywords, node, closure=None, signed=False):  # noqa: ANN001, ANN201 (as its base)
         given = [*arguments, *keywords.values()]
-        made = key(src, given), *(id(array.root) for array in arrays_in(given))
+        made = types_key(src, given), *(id(array.root) for array in arrays_in(given))
         if closure is None and made in self.results:
             return self.results[made]
         self.walked.add(src)
@@ -441,7 +436,7 @@ class Typing(Execution):
         return result
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
-        frame.types = self.tables.setdefault(key(frame.source, arguments), {})
+        frame.types = self.tables.setdefault(types_key(frame.source, arguments), {})
 
     # ----------------------------------------------------------------- memory
 
