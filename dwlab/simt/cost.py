@@ -113,11 +113,6 @@ class Cost:
     report: Report
     tensor: int = 0
 
-    @property
-    def fetched(self) -> int:
-        """Sectors that leave the L2 for loads, all arrays."""
-        return sum(one.fetched for one in self.reuse.values())
-
 
 @dataclass(eq=False, slots=True)
 class _Flight:

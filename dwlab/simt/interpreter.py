@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import cmath
-import copy
 import difflib
 import enum
 import functools
@@ -37,7 +36,7 @@ from dwlab.simt.options import (
     kernel_error,
 )
 from dwlab.simt.state import Frame, Restart, Watch
-from dwlab.simt.straight import BINARY, UNARY, Maker, Straight, parts_of
+from dwlab.simt.straight import BINARY, UNARY, Maker, Straight, as_load, parts_of
 from dwlab.simt.strands import advice
 from dwlab.simt.things import (
     ARRAYS,
@@ -146,9 +145,7 @@ class Handlers(dict):
         return handler
 
 
-@functools.cache
-def _handlers(kind: type[Execution]) -> tuple[Handlers, Handlers]:
-    return Handlers(kind, "on_"), Handlers(kind, "do_")
+_handlers = functools.cache(Handlers)
 
 
 class Execution(Accesses):
@@ -163,7 +160,7 @@ class Execution(Accesses):
 
     def __init__(self, *launch: object):
         super().__init__(*launch)
-        self.expressions, self.statements = _handlers(type(self))
+        self.expressions, self.statements = (_handlers(type(self), prefix) for prefix in ("on_", "do_"))
         self.looked_at: set[tuple] = set()  # global names that may stand for what they do
         self.computed: dict[Callable, list] = {}  # how often each has run: warps, lanes, and what it counts
 
@@ -225,7 +222,7 @@ class Execution(Accesses):
         if kinds != straight.kinds:
             if kinds not in straight.plans:
                 maker = Maker(self, dict(zip(straight.reads, kinds, strict=True)))
-                straight.plans[kinds] = None if _UNSET in kinds else maker.plan(straight, _as_load)
+                straight.plans[kinds] = None if _UNSET in kinds else maker.plan(straight)
             straight.kinds, straight.plan = kinds, straight.plans[kinds]
         if straight.plan is None or self.steps + len(straight.statements) > self.options.step_limit:
             return False
@@ -320,12 +317,12 @@ class Execution(Accesses):
             self.check_in_place(op, array, value, node)
             self.write(array, indices, self.number(self.apply(op, old, value, node), node), target)
         elif isinstance(target, ast.Name):
-            old, value = self.eval(_as_load(target)), self.eval(node.value)
+            old, value = self.eval(as_load(target)), self.eval(node.value)
             if isinstance(old, tuple) or isinstance(value, tuple):
                 raise self.refuse(node, "a tuple cannot be added to in place", "t = t + (…) makes a new one")
             self.assign(target.id, self.apply(op, old, value, node))
         else:
-            old, value = self.eval(_as_load(target)), self.eval(node.value)
+            old, value = self.eval(as_load(target)), self.eval(node.value)
             self.check_in_place(op, old, value, node)
             self.store(target, self.apply(op, old, value, node))
         return self.mask
@@ -608,10 +605,8 @@ class Execution(Accesses):
         if len(self.frames) == 1 and value is not None:
             raise self.refuse(node, "a kernel returns nothing", "write the result to an array")
         self.frame.returns.append((self.mask, value))
-        if len(self.frames) == 1:  # the kernel itself: these threads have exited
-            self.alive = self.alive.without(self.mask.full) or Mask(
-                np.zeros((1, self.padded), np.bool_), self.lanes_shape
-            )
+        if len(self.frames) == 1:
+            self.exited(self.mask)
 
     def do_Assert(self, node: ast.Assert) -> Mask:
         _, no = self.mask.split(self.condition(node.test))
@@ -631,9 +626,7 @@ class Execution(Accesses):
     def kernel_error(self, node: ast.AST, what: str, mask: Mask, *kinds: type, say: str = "") -> KernelError:
         """The error of a kernel that raises: the line, the first thread, and the words that Numba-CUDA has for it."""
         row, lane, who = self.first_lane(mask.full)
-        thread = [int(axis[0, min(lane, self.threads - 1)]) for axis in self.thread_index]
-        block = int(self.block_numbers[row])
-        block = [block % self.grid[0], block // self.grid[0] % self.grid[1], block // (self.grid[0] * self.grid[1])]
+        thread, block = (list(one) for one in self.position(int(self.block_numbers[row]), lane))
         text = f"{self.where(node)}: {what} in {who} (tid={thread} ctaid={block}" + (f": {say})" if say else ")")
         return kernel_error(text, *kinds)
 
@@ -761,7 +754,13 @@ class Execution(Accesses):
         if these is not None and those is not None and these[0] == those[0]:
             return these[2]([self.merge(mask, a, b, name) for a, b in zip(these[1], those[1], strict=True)])
         if isinstance(new, ARRAYS) and isinstance(old, ARRAYS) and kind(new) == kind(old):
-            return self.choose(mask, new, old)
+            options: list[AnyArray] = []
+            numbers = []
+            for one in (new, old):
+                number: Lanes = one.which if isinstance(one, Chosen) else np.int64(0)
+                numbers.append(number + np.int64(len(options)))
+                options.extend(one.options if isinstance(one, Chosen) else (one,))
+            return Chosen(tuple(options), np.where(mask.full, *numbers))
         if type(new) is type(old) and not isinstance(new, (*ARRAYS, tuple)) and new == old:
             return new
         raise self.refuse(
@@ -769,17 +768,6 @@ class Execution(Accesses):
             f"{name!r} holds different kinds of things in different threads: {kind_name(new)} and {kind_name(old)}",
             "give them names of their own",
         )
-
-    @staticmethod
-    def choose(mask: Mask, new: AnyArray | Chosen, old: AnyArray | Chosen) -> Chosen:
-        """`new` where the mask is active, `old` elsewhere."""
-        options: list[AnyArray] = []
-        numbers = []
-        for one in (new, old):
-            number: Lanes = one.which if isinstance(one, Chosen) else np.int64(0)
-            numbers.append(number + np.int64(len(options)))
-            options.extend(one.options if isinstance(one, Chosen) else (one,))
-        return Chosen(tuple(options), np.where(mask.full, *numbers))
 
     # ----------------------------------------------------------------- expressions
 
@@ -1038,17 +1026,13 @@ class Execution(Accesses):
                 out.extend(value)
             else:
                 out.append(self.eval(part))
-                if isinstance(out[-1], Closure):
-                    self.check_passed(out[-1], part)
+                if isinstance(out[-1], Closure):  # Numba compiles it separately: it may see nothing that changes
+                    around = out[-1].frame
+                    seen = (out[-1].source.free & around.names.keys()) - (around.literals - around.source.varying)
+                    if seen:
+                        text = f"a function handed on uses the variable {min(seen)!r}"
+                        raise self.refuse(part, text, "give it as an argument")
         return out
-
-    def check_passed(self, function: Closure, node: ast.AST) -> None:
-        """Refuses a function made here and handed on if it sees what changes: Numba compiles it separately."""
-        around = function.frame
-        fixed = around.literals - around.source.varying
-        seen = [n for n in function.source.free if n in around.names and n not in fixed]
-        if seen:
-            raise self.refuse(node, f"a function handed on uses the variable {min(seen)!r}", "give it as an argument")
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> object:
         if isinstance(node.op, ast.Not):
@@ -1747,13 +1731,6 @@ def _equal(one: object, other: object) -> bool:
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
     these, those = parts(one), parts(other)
     return these is not None and those is not None and these[0] == those[0] and all(map(_equal, these[1], those[1]))
-
-
-@functools.lru_cache(maxsize=8192)
-def _as_load(target: ast.expr) -> ast.expr:
-    loaded = copy.copy(target)
-    loaded.ctx = ast.Load()
-    return loaded
 
 
 def _is_cuda(module: ModuleType) -> bool:

@@ -35,7 +35,7 @@ class Group:
     """The grid, as cg.this_grid() gives it."""
 
 
-_meanings: dict[int, tuple[object, Callable]] = {}
+_meanings: dict[int, tuple[object, Callable]] = {}  # by ids, which stay theirs as the functions are kept beside
 
 
 def register_instruction(
@@ -58,8 +58,7 @@ def register_instruction(
 
 def meaning(function: object) -> Callable | None:
     """The registered meaning of a function, or None."""
-    entry = _meanings.get(id(function))
-    return entry[1] if entry is not None and entry[0] is function else None
+    return _meanings.get(id(function), (None, None))[1]
 
 
 # --------------------------------------------------------------------- builtins

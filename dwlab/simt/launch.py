@@ -567,9 +567,7 @@ def _beside(
     found: report.Report, run: Execution, code: Mapping[tuple[str, int], object]
 ) -> tuple[report.CompiledLine, ...]:
     """The lines of a report that access memory, each with what the compiled code has there."""
-    deep = {}
-    for path, lines in source.loop_depths(run.source).items():
-        deep |= {(source.short_file(path), line): depth for line, depth in lines.items()}
+    loops, own = source.lines_in_loops(run.source), source.short_file(run.source.file)
     names = {source.short_file(path): os.path.basename(path) for path, _ in run.trace.lines}
     out = []
     for line in found.lines:
@@ -581,7 +579,7 @@ def _beside(
         if not any(numbers) and not any(counted.values()):
             continue
         total, each = sum(numbers), sum(counted.values())
-        inside = deep.get((line.file, line.line), 0) > 0
+        inside = line.file == own and line.line in loops
         note = ""
         if each and not total:
             note = "merged with those of other lines, or taken out of a loop"

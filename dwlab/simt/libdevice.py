@@ -28,12 +28,6 @@ FUNCTIONS: dict[str, tuple[tuple[np.dtype, ...], Meaning]] = {}
 """name -> (types of the arguments, what it computes)."""
 
 
-def _slowly(function: Callable[[float], float]) -> Meaning:
-    """A function of one float64 of the math module, lane by lane."""
-    one = np.vectorize(function, otypes=[np.float64])
-    return lambda x: np.asarray(one(x.astype(np.float64)), x.dtype)[()]
-
-
 def _erfcx(v: float) -> float:
     """exp(v * v) * erfc(v), where the one is too large and the other too small by its series."""
     if v < 26.0:
@@ -138,11 +132,6 @@ def _add(names: str, letters: str, meaning: Meaning | dict[str, Meaning]) -> Non
             FUNCTIONS[name + end] = (tuple(_TYPES[one] for one in letters.replace("r", real)), does)
 
 
-def _numpy(names: str) -> dict[str, Meaning]:
-    """NumPy's functions, by the names that C has for them."""
-    return {n: getattr(np, n if hasattr(np, n) else n.replace("a", "arc", 1)) for n in names.split()}
-
-
 def _rounded(how: str, operation: Callable) -> Meaning:
     """An operation that is rounded once."""
     return lambda *values: _directed(how, operation(*map(_wider, values)), values[0].dtype)
@@ -151,12 +140,12 @@ def _rounded(how: str, operation: Callable) -> Meaning:
 def _fill() -> None:
     of_one = "ceil cos cosh exp exp2 expm1 fabs floor log log10 log1p log2 rint sin sinh sqrt tan tanh trunc cbrt modf "
     of_one += "acos acosh asin asinh atan atanh"
-    _add(of_one, "r", _numpy(of_one))
+    _add(of_one, "r", types.of_numpy(of_one))
     for name, function in (("erf", math.erf), ("erfc", math.erfc), ("erfcx", _erfcx)):
-        _add(name, "r", _slowly(function))
+        _add(name, "r", types.slowly(function))
     for name, function in (("tgamma", math.gamma), ("lgamma", math.lgamma)):
-        _add(name, "r", _slowly(functools.partial(types.at_poles, function)))
-    _add("normcdf", "r", _slowly(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0))))
+        _add(name, "r", types.slowly(functools.partial(types.at_poles, function)))
+    _add("normcdf", "r", types.slowly(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0))))
     _add("exp10", "r", lambda x: np.power(x.dtype.type(10), x))
     _add("nearbyint", "r", np.rint)
     _add("round", "r", _away)
@@ -172,7 +161,7 @@ def _fill() -> None:
     _add("llrint", "r", lambda x: types.cast(np.rint(x), types.INT64))
     _add("llround", "r", lambda x: types.cast(_away(x), types.INT64))
     of_two = "atan2 copysign fmax fmin fmod hypot nextafter"
-    _add(of_two, "rr", _numpy(of_two))
+    _add(of_two, "rr", types.of_numpy(of_two))
     _add("pow", "rr", np.power)
     _add("remainder", "rr", types.ieee_remainder)
     _add("fdim", "rr", lambda a, b: np.where(np.isnan(a) | np.isnan(b), np.nan, np.fmax(a - b, 0)).astype(a.dtype)[()])

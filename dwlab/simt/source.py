@@ -311,23 +311,10 @@ def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool]
     return None
 
 
-def loop_depths(src: Source) -> dict[str, dict[int, int]]:
-    """File -> line -> how many loops of its function a statement stands in, for a kernel's own file."""
-    depths: dict[int, int] = {}
-
-    def visit(statements: list[ast.stmt], depth: int) -> None:
-        for one in statements:
-            depths.setdefault(one.lineno, depth)
-            inside = depth + isinstance(one, (ast.For, ast.While))
-            for part in ("body", "orelse"):
-                visit(
-                    [s for s in getattr(one, part, []) if isinstance(s, ast.stmt)], inside if part == "body" else depth
-                )
-            for case in getattr(one, "cases", []):
-                visit(case.body, depth)
-
-    visit(src.body, 0)
-    return {src.file: depths}
+def lines_in_loops(src: Source) -> set[int]:
+    """The lines of a function on which a statement stands in a loop."""
+    loops = [n for one in src.body for n in ast.walk(one) if isinstance(n, (ast.For, ast.While))]
+    return {n.lineno for loop in loops for one in loop.body for n in ast.walk(one) if isinstance(n, ast.stmt)}
 
 
 def read(function: FunctionType) -> Source:

@@ -277,6 +277,11 @@ class State:
         self.node: ast.AST = self.source.body[0]
         return frame
 
+    def exited(self, mask: Mask) -> None:
+        """The kernel has ended in these lanes."""
+        none = Mask(np.zeros((1, self.padded), np.bool_), self.lanes_shape)
+        self.alive = self.alive.without(mask.full) or none
+
     def use_types(self, frame: Frame, of: object) -> None:
         """Gives a frame what was found of its function for its types, by `types_key`."""
         found = self.found and self.found.types.get(of)
@@ -328,17 +333,24 @@ class State:
         if self.observer is not None:
             self.observer.operated(self, instructions, unit)
 
+    def position(self, block: int, lane: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(threadIdx, blockIdx) of a lane; of those that fill up a warp, the last real one's."""
+        gx, gy, _ = self.grid
+        lane = min(lane, self.threads - 1)
+        return tuple(int(axis[0, lane]) for axis in self.thread_index), (
+            block % gx,
+            block // gx % gy,
+            block // gx // gy,
+        )
+
     def thread_name(self, block: int, lane: int) -> str:
         """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""
-        lane = min(lane, self.threads - 1)
-        gx, gy, gz = self.grid
-        place = (block % gx, block // gx % gy, block // (gx * gy))
-        thread = tuple(int(axis[0, lane]) for axis in self.thread_index)
+        thread, place = self.position(block, lane)
         dims = max([i + 1 for i, n in enumerate(self.block) if n > 1] or [1])
         grid_dims = max([i + 1 for i, n in enumerate(self.grid) if n > 1] or [1])
 
         def text(p: tuple, n: int) -> str:
-            return str(int(p[0])) if n == 1 else "(" + ", ".join(str(int(v)) for v in p[:n]) + ")"
+            return str(p[0]) if n == 1 else str(p[:n])
 
         return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
 

@@ -8,6 +8,8 @@ line's warps, lanes and floating-point operations.
 from __future__ import annotations
 
 import ast
+import copy
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -96,6 +98,14 @@ def _computes(node: ast.expr, local: frozenset[str], lookup: Callable[[str], obj
     return False
 
 
+@functools.lru_cache(maxsize=8192)
+def as_load(target: ast.expr) -> ast.expr:
+    """The node that reads what is set here, as `name += …` does."""
+    loaded = copy.copy(target)
+    loaded.ctx = ast.Load()
+    return loaded
+
+
 class Maker:
     """Compiles statements for variables of some types."""
 
@@ -105,15 +115,15 @@ class Maker:
         self.things: dict[str, object] = {}
         self.counts: dict[int, list] = {}
 
-    def plan(self, straight: Straight, load: Callable) -> Plan | None:
-        """load: of a name that is set, the node that reads it in `name += …`."""
+    def plan(self, straight: Straight) -> Plan | None:
+        """What the statements become; None where they must be executed one by one."""
         inputs, lines = ", ".join(f"v_{name}" for name in straight.reads), []
         try:
             for statement in straight.statements:
                 self.count(statement, 1)
                 code, dtype = self.code(statement.value)
                 if isinstance(statement, ast.AugAssign):
-                    old = self.code(load(statement.target))
+                    old = self.code(as_load(statement.target))
                     code, dtype = self.binary(old, (code, dtype), statement)
                 for one in getattr(statement, "targets", None) or [statement.target]:
                     lines.append(f"(v_{one.id} := {code})")

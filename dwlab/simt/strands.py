@@ -205,8 +205,7 @@ class Scheduler:
         """A strand's thread."""
         try:
             self.run.run_strand(one.mask)
-            left = self.run.alive.without(one.mask.full)
-            self.run.alive = left or Mask(np.zeros((1, self.run.padded), np.bool_), self.run.lanes_shape)
+            self.run.exited(one.mask)
             one.block.strands.remove(one)
             self.put_away(one)
         except _Abandoned:
@@ -288,12 +287,9 @@ class Scheduler:
             if all(start + k in here for k in range(32) if group[0].post.member >> k & 1 and alive[start + k]):
                 self.perform(group)
         everyone = [one for other in self.blocks for one in other.strands]
-        if posted and posted[0].post is not None and len(self.blocks) == self.run.blocks_total - self.finished():
+        if posted and posted[0].post is not None and self.started == self.run.blocks_total:
             if all(one.post is not None and one.post.kind == "grid" for one in everyone):
                 self.perform_grid(everyone)
-
-    def finished(self) -> int:
-        return self.started - len(self.blocks)
 
     @staticmethod
     def warp_groups(posted: list[_Strand]) -> list[list[_Strand]]:

@@ -346,12 +346,6 @@ class Typing(Execution):
     def do_Continue(self, node: ast.Continue) -> None:
         self.frame.loops[-1][1].append(self.variables())
 
-    def do_Return(self, node: ast.Return) -> None:
-        value = self.eval(node.value) if node.value is not None else None
-        if len(self.frames) == 1 and value is not None:
-            raise self.refuse(node, "a kernel returns nothing", "write the result to an array")
-        self.frame.returns.append((self.alive, value))
-
     def do_Assert(self, node: ast.Assert) -> Mask:
         self.condition(node.test)
         return self.mask
@@ -470,6 +464,8 @@ class Typing(Execution):
 
     def hazard(self, *what: object, **more: object) -> None:
         """Nothing runs, so nothing is found."""
+
+    def exited(self, mask: Mask) -> None: ...
 
     def barrier(self, node: ast.AST) -> None: ...
 

@@ -375,27 +375,28 @@ def at_poles(function: Callable, value: float) -> float:
         return math.inf
 
 
-_NO_UFUNC = {math.erf: math.erf, math.erfc: math.erfc} | {
-    one: functools.partial(at_poles, one) for one in (math.gamma, math.lgamma)
-}
+def slowly(function: Callable[..., float]) -> Callable[..., Value]:
+    """A function of Python's floats, lane by lane; the result is of its first argument's type."""
+    one = np.vectorize(function, otypes=[np.float64])
+    return lambda x, *more: np.asarray(one(x.astype(np.float64), *more), x.dtype)[()]
+
+
 _OF_TWO = {math.atan2, math.fmod, math.hypot, math.copysign, math.pow, math.nextafter, math.remainder, math.ldexp}
-_REMAINDER = np.vectorize(
-    lambda a, b: math.nan if b == 0 or math.isinf(a) else math.remainder(a, b), otypes=[np.float64]
-)
+ieee_remainder = slowly(lambda a, b: math.nan if b == 0 or math.isinf(a) else math.remainder(a, b))
 
 
-def ieee_remainder(a: Value, b: Value) -> Value:
-    """math.remainder, lane by lane."""
-    return np.asarray(_REMAINDER(a.astype(np.float64), b.astype(np.float64)), a.dtype)[()]
+def of_numpy(names: str) -> dict[str, np.ufunc]:
+    """NumPy's functions, by the names that C has for them."""
+    return {n: getattr(np, n if hasattr(np, n) else n.replace("a", "arc", 1)) for n in names.split()}
 
 
-_MATH: dict[Callable, Callable] = {
-    getattr(math, name): getattr(np, name if hasattr(np, name) else name.replace("a", "arc", 1))
-    for name in (
-        "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh fabs "
-        "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians exp2"
-    ).split()
-} | {math.pow: power, math.nextafter: np.nextafter}
+_REAL = "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh fabs "
+_REAL += "floor ceil trunc fmod hypot copysign isnan isinf isfinite degrees radians exp2 nextafter"
+_MATH: dict[Callable, Callable] = {getattr(math, name): of for name, of in of_numpy(_REAL).items()} | {
+    math.pow: power, math.remainder: ieee_remainder, math.frexp: np.frexp, math.modf: np.modf, math.ldexp: np.ldexp,
+    **{one: slowly(one) for one in (math.erf, math.erfc)},
+    **{one: slowly(functools.partial(at_poles, one)) for one in (math.gamma, math.lgamma)},
+}  # fmt: skip
 _FREE_MATH = {math.fabs, math.floor, math.ceil, math.trunc, math.copysign, math.isnan, math.isinf, math.isfinite}
 
 
@@ -404,37 +405,22 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
 
     See _math_type.
     """
-    known = function in _MATH or function in _NO_UFUNC or function in _OF_TWO or function in (math.frexp, math.modf)
-    if known and len(args) != (2 if function in _OF_TWO else 1):
+    target = _MATH.get(function)
+    if target is not None and len(args) != (2 if function in _OF_TWO else 1):
         raise UnsupportedError(f"math.{function.__name__} does not take {len(args)} numbers here")
     dtypes = tuple(a.dtype for a in args)
     if any(d.kind == "c" for d in dtypes):
         raise UnsupportedError(f"math.{function.__name__} takes real numbers")
-    dtype = _math_type(function, dtypes) if known else FLOAT64
-    if function is math.ldexp:
-        return np.ldexp(cast(args[0], dtype), cast(args[1], INT32)), 1
-    values = [cast(a, dtype) for a in args]
-    if function is math.frexp:
-        return np.frexp(*values), 1
-    if function is math.modf:
-        return np.modf(*values), 1
-    if function in _NO_UFUNC:
-        value = np.vectorize(_NO_UFUNC[function], otypes=[np.float64])(cast(values[0], FLOAT64))
-        return cast(value if value.ndim else np.float64(value), dtype), 1
-    if function is math.remainder:
-        return ieee_remainder(*values), 1
-    target = _MATH.get(function)
     if target is None:
         raise UnsupportedError(f"math.{function.__name__} is not available in Numba-CUDA kernels")
+    dtype = _math_type(function, dtypes)
+    values = [cast(a, INT32 if k and function is math.ldexp else dtype) for k, a in enumerate(args)]
     return target(*values), 0 if function in _FREE_MATH else 1
 
 
-_CMATH: dict[Callable, Callable] = {
-    getattr(cmath, name): getattr(np, name if hasattr(np, name) else name.replace("a", "arc", 1))
-    for name in (
-        "sqrt exp log log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh isnan isinf isfinite"
-    ).split()
-} | {cmath.phase: np.angle}
+_COMPLEX = "sqrt exp log log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh isnan isinf isfinite"
+_CMATH: dict[Callable, Callable] = {getattr(cmath, name): of for name, of in of_numpy(_COMPLEX).items()}
+_CMATH[cmath.phase] = np.angle
 
 
 def complex_of(real: Value, imag: Value) -> Value:
