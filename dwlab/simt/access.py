@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numba.core import types as nt
 
-from dwlab.simt import arraymethods, trace, types
+from dwlab.simt import arraymethods, intrinsics, source, trace, types
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, filled
 from dwlab.simt.names import DeviceName
 from dwlab.simt.state import Restart, State
@@ -459,18 +459,29 @@ class Accesses(State):
         theirs = self.thread_name((other - 1) // self.padded, (other - 1) % self.padded)
         if hazard == trace.TWO_WRITERS:
             return self.hazard(
-                "two writers", node.lineno, array.name, f"{theirs} and {mine} both write {place} at once",
-                f"{theirs}; {mine}", node.lineno,
+                "two writers", node.lineno, array.name,
+                f"{theirs} and {mine} both write {place} at once: one of the values stays", f"{theirs}; {mine}",
+                node.lineno,
             )  # fmt: skip
         other_line, _ = self.events[event]
         does = ("reads", "writes", "updates")[kind]
         did = ("wrote", "read", "updated (atomic)")[hazard]
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
         same_warp = same_block and (me - 1) % self.padded // 32 == (other - 1) % self.padded // 32
-        need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()" if same_block else "another launch or an atomic"
+        grid = "cuda.cg.this_grid().sync(), " * ("this_grid" in self.found.names)
+        need = f"{grid}another launch or an atomic"
+        if same_block:
+            row, lane = np.flatnonzero(self.block_numbers == (me - 1) // self.padded)[0], (me - 1) % self.padded
+            part = slice(lane // 32 * 32, lane // 32 * 32 + 32) if same_warp else slice(None)
+            partly = self.strands is None and np.greater(self.alive.full, self.mask.full)[row, part].any()
+            need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()"
+            need += source.between(self.frame.source, node.lineno, other_line, bool(partly))
         need += " behind ptx.wait(…)" * (same_block and "_async(" in self.frame.source.text.get(other_line, ""))
-        if other_line == node.lineno and kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC:
-            need = self.remedy_of_one_line(array, node, hazard, need, same_block, shared)
+        plain = kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC
+        if plain and (one := self.one_action(array, node, shared, hazard == trace.RACE_WITH_WRITE and not same_block)):
+            need = ("an atomic" if same_block else f"{grid}another launch or an atomic") + one
+        elif other_line == node.lineno and plain:
+            need = self.remedy_of_one_line(node, hazard, need, same_block)
         elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:
             need = need if same_block else "another launch or an atomic on both lines"
         elif not same_block and "atomic" in self.found.names:
@@ -491,20 +502,26 @@ class Accesses(State):
             f"{theirs}; {mine}", other_line,
         )  # fmt: skip
 
-    def remedy_of_one_line(
-        self, array: Array, node: ast.AST, hazard: int, barrier: str, same_block: bool, shared: bool
-    ) -> str:
+    def one_action(self, array: Array, node: ast.AST, shared: bool, far: bool) -> str:
+        """The atomic in place of a statement by which several threads change one element; why none, of another store.
+
+        shared: whether they do it at once. far: whether the element that is read was written by another block.
+        """
+        target, name, value = _changed(source.statement_at(self.frame.source, node.lineno))
+        if target is None:
+            return " in place of the line, or one thread alone: several store to one element" if shared else ""
+        if not shared and not (far and ast.unparse(target) == ast.unparse(node)):
+            return ""
+        if array.dtype.name not in intrinsics.ATOMIC_TYPES[name]:
+            return f": of {array.dtype} there is no cuda.atomic.{name}, so let one thread do it"
+        return f": cuda.atomic.{name}({array.name}, {ast.unparse(target.slice)}, {value})"
+
+    def remedy_of_one_line(self, node: ast.AST, hazard: int, barrier: str, same_block: bool) -> str:
         """The remedy where a line's own reads and writes are not ordered: a barrier before or behind it is none."""
-        statement, atomic = self.node, "an atomic" if same_block else "another launch or an atomic"
-        added = {ast.Add: "add", ast.Sub: "sub", ast.BitOr: "or_", ast.BitAnd: "and_", ast.BitXor: "xor"}
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
-            target, name = statement.target, added.get(type(statement.op))
-            mine = hazard == trace.RACE_WITH_WRITE and not same_block and ast.unparse(target) == ast.unparse(node)
-            if name and (shared or mine):
-                index = ast.unparse(target.slice)
-                return f"{atomic}: cuda.atomic.{name}({array.name}, {index}, {ast.unparse(statement.value)})"
+        statement = source.statement_at(self.frame.source, node.lineno)
         if hazard == trace.RACE_WITH_WRITE and self.frame.loops and same_block:
-            return f"{barrier} between two turns of the loop, outside of every `if`"
+            where = "" if "outside" in barrier else ", outside of every `if`"
+            return f"{barrier} between two turns of the loop{where}"
         if isinstance(statement, (ast.Assign, ast.AugAssign)) and same_block:
             again = f", and {barrier} behind it" if self.frame.loops else ""
             return f"three lines: the value into a variable, then {barrier}, then the store{again}"
@@ -608,6 +625,27 @@ def constant_of(node: ast.expr) -> Lanes | None:
         if isinstance(value, (bool, int, float, complex)):
             return types.literal(value)
     return None
+
+
+_CHANGES = {ast.Add: "add", ast.Sub: "sub", ast.BitOr: "or_", ast.BitAnd: "and_", ast.BitXor: "xor"}
+
+
+def _changed(statement: ast.AST) -> tuple[ast.Subscript | None, str, str]:
+    """(target, atomic's name, its value) of `a[i] += v`, `a[i] = a[i] + v`, `a[i] = max(a[i], v)`; of others None."""
+    target, name, parts = None, "", []
+    if isinstance(statement, ast.AugAssign):
+        target, name, parts = statement.target, _CHANGES.get(type(statement.op)), [statement.target, statement.value]
+    elif isinstance(statement, ast.Assign):
+        target, value = statement.targets[0], statement.value
+        if isinstance(value, ast.BinOp):
+            name, parts = _CHANGES.get(type(value.op)), [value.left, value.right]
+        elif isinstance(value, ast.Call) and ast.unparse(value.func) in ("max", "min"):
+            name, parts = ast.unparse(value.func), value.args
+    texts, own = [ast.unparse(one) for one in parts], ast.unparse(target) if target is not None else ""
+    if not name or not isinstance(target, ast.Subscript) or own not in texts[: 1 if name == "sub" else 2]:
+        return None, "", ""
+    texts.remove(own)
+    return (target, name, texts[0]) if len(texts) == 1 else (None, "", "")
 
 
 def _literal_index(node: ast.AST, axis: int) -> bool:

@@ -506,7 +506,7 @@ class Execution(Accesses):
             if self.others_are_alive(active):
                 self.restart_by_blocks()
             elif for_ever or (read and watch.same >= self._LONG - self.patience):
-                who, why = self.first_lane(active.full)[2], advice(self, self.blocks_total, 0)
+                who, why = self.first_name(active), advice(self, self.blocks_total, 0)
                 raise DeadlockError(f"{self.where()}: {who} waits in this loop: {why}")
 
     def others_are_alive(self, active: Mask) -> bool:
@@ -629,6 +629,9 @@ class Execution(Accesses):
         thread, block = (list(one) for one in self.position(int(self.block_numbers[row]), lane))
         text = f"{self.where(node)}: {what} in {who} (tid={thread} ctaid={block}" + (f": {say})" if say else ")")
         return kernel_error(text, *kinds)
+
+    def first_name(self, mask: Mask) -> str:
+        return self.first_lane(mask.full)[2]
 
     # ----------------------------------------------------------------- variables
 

@@ -704,7 +704,7 @@ _COMMUTING = {
 
 _WHOLE = ("int32", "uint32", "int64", "uint64")
 _ANY = (*_WHOLE, "float32", "float64")
-_ATOMIC_TYPES = {
+ATOMIC_TYPES = {
     "add": _ANY, "sub": _ANY, "max": _ANY, "min": _ANY, "nanmax": _ANY, "nanmin": _ANY, "and_": _WHOLE, "or_": _WHOLE,
     "xor": _WHOLE, "exch": _WHOLE, "cas": _WHOLE, "compare_and_swap": _WHOLE, "inc": ("uint32", "uint64"),
     "dec": ("uint32", "uint64"),
@@ -739,8 +739,8 @@ def atomic_call(run: Execution, node: ast.Call, name: str) -> Lanes:
     if not isinstance(array, ARRAYS):
         raise run.refuse(node, f"the first argument of atomic.{name} must be an array")
     dtype = array.dtype
-    if dtype.name not in _ATOMIC_TYPES[name]:
-        known = " ".join(_ATOMIC_TYPES[name])
+    if dtype.name not in ATOMIC_TYPES[name]:
+        known = " ".join(ATOMIC_TYPES[name])
         way_round = "compare bits: view(…) as an integer" if dtype.itemsize >= 4 else "use an array of 32 or 64 bits"
         raise run.refuse(node, f"Numba-CUDA has no atomic.{name} of {dtype}, but of {known}", way_round)
     if name == "compare_and_swap":
@@ -901,7 +901,7 @@ for _path in _OF_THE_CALL:
     _of, _, _name = _path.partition(".")
     if _name:
         NAMES[_of] = DeviceName(_of, (_name,))
-NAMES["atomic"] = DeviceName("atomic", tuple(_ATOMIC_TYPES))
+NAMES["atomic"] = DeviceName("atomic", tuple(ATOMIC_TYPES))
 NAMES["fp16"] = DeviceName("fp16", tuple(_HALF))
 
 

@@ -311,6 +311,38 @@ def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool]
     return None
 
 
+def _way(statements: list[ast.stmt], line: int) -> list[tuple[list[ast.stmt], ast.stmt]]:
+    """The statements that hold a line, the innermost last, each with the list that it stands in."""
+    for one in statements:
+        if one.lineno <= line <= (one.end_lineno or line):
+            deeper = (_way(getattr(one, part, []), line) for part in ("body", "orelse"))
+            return [(statements, one), *next(filter(None, deeper), [])]
+    return []
+
+
+def statement_at(src: Source, line: int) -> ast.stmt | None:
+    """The innermost statement of a function that a line belongs to."""
+    return next((one for _, one in reversed(_way(src.body, line))), None)
+
+
+def between(src: Source, line: int, other: int, partly: bool) -> str:
+    """Where what orders two lines of a function must stand, in words, "" where anywhere between them will do.
+
+    partly: whether some threads do not come to `line`, which may be `other`.
+    """
+    mine, theirs = _way(src.body, line), _way(src.body, other)
+    same = next(
+        (k for k, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a[1] is not b[1]), min(len(mine), len(theirs))
+    )
+    one_line, branches = line == other, theirs[same:] and mine[same:] and mine[same][0] is not theirs[same][0]
+    if branches or (partly and (not theirs or any(isinstance(one, ast.If) for _, one in mine[: same - one_line]))):
+        return " outside of every `if`"
+    if one_line or not mine[same:] or (theirs and not theirs[same:]):
+        return ""
+    first = mine[same][1].lineno
+    return f" before line {first}" if first != line or theirs[same + 1 :] or not theirs else ""
+
+
 def lines_in_loops(src: Source) -> set[int]:
     """The lines of a function on which a statement stands in a loop."""
     loops = [n for one in src.body for n in ast.walk(one) if isinstance(n, (ast.For, ast.While))]
