@@ -474,17 +474,21 @@ class Accesses(State):
             row, lane = np.flatnonzero(self.block_numbers == (me - 1) // self.padded)[0], (me - 1) % self.padded
             part = slice(lane // 32 * 32, lane // 32 * 32 + 32) if same_warp else slice(None)
             partly = self.strands is None and np.greater(self.alive.full, self.mask.full)[row, part].any()
-            need = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()"
+            need = barrier = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()"
             need += source.between(self.frame.source, node.lineno, other_line, bool(partly))
         need += " behind ptx.wait(…)" * (same_block and "_async(" in self.frame.source.text.get(other_line, ""))
         plain = kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC
         if plain and (one := self.one_action(array, node, shared, hazard == trace.RACE_WITH_WRITE and not same_block)):
             need = ("an atomic" if same_block else f"{grid}another launch or an atomic") + one
-        elif other_line == node.lineno and plain:
-            need = self.remedy_of_one_line(node, hazard, need, same_block)
+        elif other_line == node.lineno and plain and same_block:  # a barrier before or behind the line is none
+            if hazard == trace.RACE_WITH_WRITE and self.frame.loops:
+                need = f"{barrier} between two turns of the loop, outside of every `if`"
+            elif isinstance(source.statement_at(self.frame.source, node.lineno), (ast.Assign, ast.AugAssign)):
+                again = f", and {barrier} behind it" if self.frame.loops else ""
+                need = f"three lines: the value into a variable, then {need}, then the store{again}"
         elif hazard == trace.RACE_WITH_ATOMIC or kind == trace.ATOMIC:
             need = need if same_block else "another launch or an atomic on both lines"
-        elif not same_block and "atomic" in self.found.names:
+        elif not same_block and other_line != node.lineno and "atomic" in self.found.names:
             need += (
                 "; where an atomic says that it is there: cuda.threadfence() before that atomic, and behind the other "
                 "thread's atomic"
@@ -515,17 +519,6 @@ class Accesses(State):
         if array.dtype.name not in intrinsics.ATOMIC_TYPES[name]:
             return f": of {array.dtype} there is no cuda.atomic.{name}, so let one thread do it"
         return f": cuda.atomic.{name}({array.name}, {ast.unparse(target.slice)}, {value})"
-
-    def remedy_of_one_line(self, node: ast.AST, hazard: int, barrier: str, same_block: bool) -> str:
-        """The remedy where a line's own reads and writes are not ordered: a barrier before or behind it is none."""
-        statement = source.statement_at(self.frame.source, node.lineno)
-        if hazard == trace.RACE_WITH_WRITE and self.frame.loops and same_block:
-            where = "" if "outside" in barrier else ", outside of every `if`"
-            return f"{barrier} between two turns of the loop{where}"
-        if isinstance(statement, (ast.Assign, ast.AugAssign)) and same_block:
-            again = f", and {barrier} behind it" if self.frame.loops else ""
-            return f"three lines: the value into a variable, then {barrier}, then the store{again}"
-        return barrier
 
     @staticmethod
     def element_name(array: Array, element: int) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
 KEPT = 256
-"""Values that are held at most; beyond that the oldest is taken to be a float64."""
+"""Values that are held before it is looked for those that nothing can use any more: they have stayed narrow."""
 
 _NARROWED = {operator.add, operator.sub, operator.mul, operator.truediv}
 
@@ -51,10 +52,12 @@ class Watch:
     def __init__(self, run: Execution):
         self.run = run
         self.held: dict[int, Held] = {}
+        self.room = KEPT
 
     def hold(self, one: Held) -> None:
-        if len(self.held) >= KEPT:
-            self.decided(self.held.pop(next(iter(self.held))))
+        if len(self.held) >= self.room:  # a reference is the Held's own, another one getrefcount's
+            self.held = {key: other for key, other in self.held.items() if sys.getrefcount(other.value) > 2}
+            self.room = KEPT + 2 * len(self.held)
         self.held[id(one.value)] = one
 
     def decided(self, one: Held) -> None:

@@ -1524,13 +1524,11 @@ class Execution(Accesses):
             raise self.refuse(node, f"numpy.{function.__name__} takes {function.nin} number(s) here")
         if any(v.dtype == types.FLOAT16 for v in values):
             raise self.refuse(node, f"numpy.{name} takes no float16", f"use math.{name}(…), or float32(…) of it")
-        if not any(all(np.can_cast(v.dtype, have) for v, have in zip(values, one, strict=False))
-                   for one in function.types if "O" not in one):  # fmt: skip
+        loop = types.loop_of(function, *(v.dtype for v in values))
+        if loop is None:
             given = " and ".join(str(v.dtype) for v in values)
             raise self.refuse(node, f"numpy.{name} takes no {given}", "int32(…) converts")
-        if function.resolve_dtypes((*(v.dtype for v in values), None))[-1] == types.FLOAT16:  # for Numba there is none
-            values = [types.cast(v, types.FLOAT32) for v in values]
-        result = function(*values)
+        result = function(*map(types.cast, values, loop))
         free = function.__name__ in _FREE_UFUNCS
         if self.watch is not None and any(v.dtype == types.FLOAT64 for v in (*values, result)):
             if free and len(values) == 2 and isinstance(node, ast.Call):

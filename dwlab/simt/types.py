@@ -186,6 +186,19 @@ def call_type(function: Callable, *dtypes: np.dtype) -> tuple[tuple[np.dtype, ..
 
 
 @functools.cache
+def loop_of(function: np.ufunc, *dtypes: np.dtype) -> tuple[np.dtype, ...] | None:
+    """The types in which Numba computes a NumPy function of these: int32 and float32 in float32. None: in none."""
+    found = numpy_support.ufunc_find_matching_loop(function, tuple(map(numba_type, dtypes)))
+    return None if found is None else tuple(map(dtype_of, found.inputs))
+
+
+@functools.cache
+def divided_in(left: np.dtype, right: np.dtype) -> np.dtype:
+    """The type of both parts of divmod() of whole numbers: a float64 of signed ones beside 64 bits without a sign."""
+    return dtype_of(context().resolve_function_type(divmod, (numba_type(left), numba_type(right)), {}).args[0])
+
+
+@functools.cache
 def compared_in(left: np.dtype, right: np.dtype) -> np.dtype:
     """The type in which two numbers are compared."""
     return INT64 if left.kind in "iub" and right.kind in "iub" else np.promote_types(left, right)

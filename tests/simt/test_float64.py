@@ -91,6 +91,14 @@ def test_a_number_that_is_a_float64_leaks():
     assert not simt.xray(scale, 1, 32, x, x.copy(), float32(2.0)).float64_leaks
 
 
+def test_many_values_that_stay_narrow_are_none():
+    x = np.ones(600, np.float32)
+    loop = ["for k in range(600):", "    y[k] = x[k] * 2.0"]
+    at_once = [*(f"a{k} = x[{k}] * 2.0" for k in range(600)), "y[0] = a0 + 2.1"]
+    for lines, leaks in ((loop, 0), (at_once, 2)):
+        assert simt.xray(kernel_of("x, y", *lines), 1, 1, x, x.copy()).totals.flops64 == leaks
+
+
 def main() -> None:
     """Prints "1 text" or "0 text" for each stored line and for some that are drawn anew."""
     import warnings
