@@ -90,40 +90,19 @@ def gather(x, y, stride, offset):
         y[i] = x[j]
 
 
-def strided_sectors(first, lanes, step, itemsize):
-    """Sectors of ``lanes`` elements, ``step`` bytes apart: all between the first and the last if no gap skips one."""
-    if step >= 32:
-        return lanes
-    return (first + (lanes - 1) * step + itemsize - 1) // 32 - first // 32 + 1
-
-
-@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.family(0.05, by=("kind", "stride", "offset"))
+@pytest.mark.parametrize("kind", ["i1", "i2", "f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33])
-def test_strided_load(itemsize, stride):
-    threads, grid = 96, 2
-    x = np.zeros(threads * grid * stride, DTYPES[itemsize])
-    y = np.zeros(threads * grid, DTYPES[itemsize])
-    report = simt.xray(gather, grid, threads, x, y, stride, 0)
-    load = access(report, "x", "load")
-    step = stride * itemsize
-    assert load.requests == 6 and load.active_lanes == 192
-    assert load.sectors == sum(strided_sectors(w * 32 * step, 32, step, itemsize) for w in range(6))
-    assert load.ideal_sectors == 6 * itemsize and load.bytes_used == 192 * itemsize
-    assert load.bytes_moved == 32 * load.sectors
-    store = access(report, "y", "store")
-    assert (store.sectors, store.ideal_sectors, store.requests) == (6 * itemsize, 6 * itemsize, 6)
-
-
-@pytest.mark.parametrize("itemsize", [8, 16])
-@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, 7, 8, 32, 33])
-def test_a_complex_number_is_loaded_and_stored_in_two_accesses(itemsize, stride):
-    x, y = np.zeros(64 * stride, f"c{itemsize}"), np.zeros(64, f"c{itemsize}")
-    report = simt.xray(gather, 1, 64, x, y, stride, 0)
-    parts = [0, itemsize // 2]
-    at = [[[itemsize * stride * t + part for t in range(w, w + 32)] for part in parts] for w in (0, 32)]
-    expect_global(access(report, "x", "load"), [warp for both in at for warp in both], itemsize // 2)
-    at = [[[itemsize * t + part for t in range(w, w + 32)] for part in parts] for w in (0, 32)]
-    expect_global(access(report, "y", "store"), [warp for both in at for warp in both], itemsize // 2)
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33])
+def test_strided_and_misaligned_elements(kind, stride, offset):
+    """A complex number is loaded and stored in two accesses."""
+    x, y = np.zeros(192 * stride + offset, kind), np.zeros(192, kind)
+    report = simt.xray(gather, 2, 96, x, y, stride, offset)
+    parts = [0, x.itemsize // 2] if kind[0] == "c" else [0]
+    for array, step, first in (("x", stride, offset), ("y", 1, 0)):
+        at = [[x.itemsize * (step * (w + lane) + first) for lane in range(32)] for w in range(0, 192, 32)]
+        warps = [[one + part for one in warp] for warp in at for part in parts]
+        expect_global(access(report, array, "load" if array == "x" else "store"), warps, x.itemsize // len(parts))
 
 
 @pytest.mark.parametrize("part, accesses", [("c", 2), ("c.real", 1), ("c.imag", 1), ("u", 1)])
@@ -136,38 +115,6 @@ def test_of_a_complex_number_only_what_is_read_counts(part, accesses):
     x = np.zeros(32, np.dtype([("c", np.complex64), ("u", np.float32), ("v", np.float32)], align=True))
     load = access(simt.xray(kernel, 1, 32, x, np.zeros(32, np.complex64)), f"x.{part[0]}", "load")
     assert (load.requests, load.sectors, load.bytes_used) == (accesses, 16 * accesses, 128 * accesses)
-
-
-@pytest.mark.parametrize("element", [complex64, complex128], ids=str)
-@pytest.mark.parametrize("width", [32, 33, 36])
-def test_complex_tiles_conflict_as_their_parts_do(element, width):
-    itemsize = 8 if element is complex64 else 16
-    if 32 * width * itemsize > 48 * 1024:
-        pytest.skip("over 48 KB of static shared memory")
-    data = np.zeros((32, 32), f"c{itemsize}")
-    report = simt.xray(make_tile(width, element, True), 1, (32, 32), data, data.copy())
-    load = access(report, "tile", "load", "shared")
-    half = itemsize // 2
-    columns = [
-        wavefronts_of([itemsize * (tx * width + ty) + part for tx in range(32)], half)
-        for ty in range(32)
-        for part in (0, half)
-    ]
-    assert load.requests == 64 and load.wavefronts == sum(w for w, _ in columns)
-    assert load.ideal_wavefronts == sum(i for _, i in columns)
-
-
-@pytest.mark.parametrize("itemsize", DTYPES)
-@pytest.mark.parametrize("offset", [0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33])
-def test_misaligned_load(itemsize, offset):
-    x = np.zeros(256 + offset, DTYPES[itemsize])
-    y = np.zeros(256, DTYPES[itemsize])
-    load = access(simt.xray(gather, 2, 128, x, y, 1, offset), "x", "load")
-    first = offset * itemsize
-    straddles = 0 if first % 32 == 0 else 1
-    assert load.requests == 8
-    assert load.sectors == 8 * (itemsize + straddles)
-    assert load.ideal_sectors == 8 * itemsize
 
 
 @pytest.mark.parametrize("threads", [1, 31, 32, 33, 50, 64, 100, 1000, 1024])
@@ -200,22 +147,16 @@ def test_slices_of_host_arrays_are_copied_to_an_aligned_place():
     assert load.sectors == 8
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 8, 16, 32, 3, 5])
-def test_broadcast(group):
-    spread = kernel_of("x, y, group", "i = cuda.grid(1)", "y[i] = x[i // group]")
-    report = simt.xray(spread, 2, 64, np.zeros(128, np.float32), np.zeros(128, np.float32), group)
-    warps = [[4 * (i // group) for i in range(w, w + 32)] for w in range(0, 128, 32)]
-    expect_global(access(report, "x", "load"), warps, 4)
-    if 32 % group == 0:
-        assert access(report, "x", "load").bytes_used == 4 * 128 // group
+GROUPS = {f"{group} lanes": np.arange(64) // group for group in (1, 2, 3, 4, 5, 8, 16, 32)}
+ORDERS = {"backwards": np.arange(64)[::-1], "bits": np.arange(64) ^ 21, "any": np.random.default_rng(1).permutation(64)}
 
 
-def test_reversed_and_permuted_lanes_touch_the_same_sectors():
+@pytest.mark.parametrize("places", [pytest.param(one, id=name) for name, one in (GROUPS | ORDERS).items()])
+def test_lanes_that_share_an_element_and_lanes_in_any_order(places):
     permute = kernel_of("x, y, p", "i = cuda.grid(1)", "y[i] = x[p[i]]")
-    for p in (np.arange(64)[::-1].copy(), np.arange(64) ^ 21, np.random.default_rng(1).permutation(64)):
-        report = simt.xray(permute, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32), p)
-        expect_global(access(report, "x", "load"), [[4 * int(j) for j in p[:32]], [4 * int(j) for j in p[32:]]], 4)
-        assert access(report, "p", "load").sectors == 16
+    report = simt.xray(permute, 1, 64, np.zeros(64, np.float32), np.zeros(64, np.float32), places.astype(np.int64))
+    expect_global(access(report, "x", "load"), [[4 * int(j) for j in w] for w in places.reshape(2, 32)], 4)
+    assert access(report, "p", "load").sectors == 16
 
 
 # --- two and three dimensions ---------------------------------------------------------------------
@@ -387,28 +328,36 @@ def make_tile(width, dtype, column):
     return tile_kernel
 
 
-@pytest.mark.parametrize("itemsize", DTYPES)
+@pytest.mark.parametrize("element", [*NUMBA.values(), complex64, complex128], ids=str)
 @pytest.mark.parametrize("width", [32, 33, 34, 36, 40])
 @pytest.mark.parametrize("column", [True, False])
-def test_tiles_with_and_without_padding(itemsize, width, column):
+def test_tiles_with_and_without_padding(element, width, column):
+    """Those of complex numbers conflict as their parts do."""
+    data = np.zeros((32, 32), str(element))
+    itemsize, parts = data.itemsize, [0, data.itemsize // 2] if data.dtype.kind == "c" else [0]
     if 32 * width * itemsize > 48 * 1024:
         pytest.skip("over 48 KB of static shared memory")
-    data = np.zeros((32, 32), DTYPES[itemsize])
-    report = simt.xray(make_tile(width, NUMBA[itemsize], column), 1, (32, 32), data, data.copy())
+    report = simt.xray(make_tile(width, element, column), 1, (32, 32), data, data.copy())
     store = access(report, "tile", "store", "shared")
     load = access(report, "tile", "load", "shared")
-    rows = [wavefronts_of([itemsize * (ty * width + tx) for tx in range(32)], itemsize) for ty in range(32)]
-    columns = [wavefronts_of([itemsize * (tx * width + ty) for tx in range(32)], itemsize) for ty in range(32)]
+    rows, columns = (
+        [
+            wavefronts_of([itemsize * (down * y + along * x) + part for x in range(32)], itemsize // len(parts))
+            for y in range(32)
+            for part in parts
+        ]
+        for down, along in ((width, 1), (1, width))
+    )
     for entry, expected in ((store, rows), (load, columns if column else rows)):
-        assert entry.requests == 32 and entry.active_lanes == 1024
+        assert entry.requests == 32 * len(parts) and entry.active_lanes == 1024 * len(parts)
         assert entry.wavefronts == sum(w for w, _ in expected)
         assert entry.ideal_wavefronts == sum(i for _, i in expected)
         assert entry.bank_conflicts == entry.wavefronts - entry.ideal_wavefronts
         assert entry.bytes_used == 1024 * itemsize
-    assert report.totals.shared_requests == 64
+    assert report.totals.shared_requests == 64 * len(parts)
     assert report.totals.shared_wavefronts == store.wavefronts + load.wavefronts
     assert report.totals.bank_conflicts == store.bank_conflicts + load.bank_conflicts
-    assert report.totals.sectors == 2 * 32 * itemsize
+    assert report.totals.sectors == 2 * 32 * itemsize * len(parts)
 
 
 @pytest.mark.parametrize("itemsize", DTYPES)
