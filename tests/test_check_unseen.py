@@ -277,40 +277,6 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
         assert any(RELATED[how](getattr(p, one), getattr(p, other)) for p in such), (one, other, padding)
 
 
-def at_tiles(size, tile, more):
-    return lambda p: p.K > 1 and getattr(p, size) > tile and getattr(p, size) % tile == more
-
-
-def where_related(one, how, other):
-    return lambda p: min(getattr(p, one), getattr(p, other)) > 1 and RELATED[how](getattr(p, one), getattr(p, other))
-
-
-def whole_beside(whole, ragged):
-    return lambda p: getattr(p, whole) % 8 == 0 and getattr(p, ragged) > 8 and getattr(p, ragged) % 2
-
-
-# Where a kernel drops its first tap and is right else, and the seed of a check that finds it.
-DROPPED = {
-    "L 0 more than whole 96": (at_tiles("L", 96, 0), 21),
-    "H 1 more than whole 192": (at_tiles("H", 192, 1), 21),
-    "K = 2 L": (where_related("K", "= 2", "L"), 7),
-    "K = 1 + L": (where_related("K", "= 1 +", "L"), 10),
-    "B = n K": (where_related("B", "= n", "K"), 11),
-    "K whole vectors, H with a rest": (whole_beside("K", "H"), 18),
-    "L * K = 64": (lambda p: p.K > 1 and p.L * p.K == 64, 15),
-    "L - K = 64": (lambda p: p.K > 1 and p.L - p.K == 64, 15),
-}  # fmt: skip
-
-
-@simulated
-@pytest.mark.parametrize("name", part("dropped taps", DROPPED, lambda name: [name.split()[1]], 0.2))
-def test_a_tap_that_is_dropped_at_some_sizes_is_found(name):
-    where, seed = DROPPED[name]
-    kernel = edited(FLAT, "kernel", "shift): => shift, first):", "range(w.shape[1]) => range(first, w.shape[1])")
-    launch = lambda problem: replace(by_output(problem), scalars=(problem.shift, 1))  # noqa: E731
-    assert not judged_where(lambda case: where(case.problem), kernel, launch, seed).passed
-
-
 @pytest.mark.family(0.1, by=("op",))
 @pytest.mark.parametrize("seed", [12, 130])
 @pytest.mark.parametrize(
@@ -527,13 +493,6 @@ def test_sums_that_carry_their_rounding_along_may_make_nan_of_an_infinity():
     )
     kernel = edited(FLAT, "kernel", "acc = float32(0) => acc = lost = float32(0)", f"acc += {PRODUCT} => {carried}")
     judged_where(odd, kernel, by_output).raise_if_wrong()
-
-
-@pytest.mark.parametrize("tile", [16, 64])
-def test_a_last_chunk_that_is_whole_is_tried(tile):
-    taps = "range((w.shape[1] - 1) // tile * tile + w.shape[1] % tile)"  # none of the last chunk where it is whole
-    rest_by_modulo = edited(FLAT, "rest_by_modulo", f"range(w.shape[1]) => {taps}", tile=tile)
-    assert not judged_where(lambda case: case.problem.K % tile == 0, rest_by_modulo, by_output).passed
 
 
 @cuda.jit
