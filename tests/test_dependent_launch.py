@@ -71,7 +71,7 @@ EARLY = {
     "pointwise/forward/tma",
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""
-HOW = ("NCHW", "float32"), ("NHWC", "float32"), ("NHWC", "int8"), ("NHWC", "float16")
+HOW = ("NCHW", "float16"), ("NHWC", "float32"), ("NHWC", "int8"), ("NHWC", "float16")
 GIVEN = {one for how in HOW for one in stages_of(*how)}
 COMPILED = sorted((one for one in GIVEN if one[0] in EARLY), key=str)
 FIRST = re.compile(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n")

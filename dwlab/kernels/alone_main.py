@@ -89,7 +89,7 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
 
 
 def _view(one: Stage, problem: Problem) -> str:
-    """What is done to each array before the kernel gets it."""
+    """The text that makes an array what the kernel gets."""
     words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
     view = one.view_of(problem)
     if view == "elements":

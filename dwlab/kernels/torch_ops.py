@@ -78,7 +78,7 @@ def _(x: torch.Tensor, w: torch.Tensor, padding: str, stages: str) -> torch.Tens
 def _backward(
     dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, padding: str, stages: str, wants_x: bool, wants_w: bool
 ) -> list[torch.Tensor]:
-    """Of dx and dw those that are wanted."""
+    """Those of dx and dw that are wanted."""
     chosen, how = _read(stages), {"padding": _padding(padding)}
     if not x.numel():
         found = torch.empty_like(x), torch.zeros_like(w)
