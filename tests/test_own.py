@@ -22,7 +22,7 @@ nn, F, DEVICE = torch.nn, torch.nn.functional, "cuda" if target.mode == "gpu" el
 class Excite(nn.Module):
     def __init__(self, C, act):
         super().__init__()
-        self.one, self.two, self.act = nn.Conv2d(C, 16, 1), nn.Conv2d(16, C, 1), act
+        self.one, self.two, self.act = nn.Conv2d(C, 10, 1), nn.Conv2d(10, C, 1), act
 
     def forward(self, x):
         x = self.act(x)

@@ -86,6 +86,8 @@ def trace(model: Any, example: Any, layout: str = "NHWC") -> tuple[Network, Any,
             node.target = torch.ops.aten.reshape.default
         elif op_of(node) == "_native_batch_norm_legit_no_training":
             _fold(torch, graph, node)
+    for node in list(graph.graph.nodes):
+        _fill(torch, graph, node)
     layers, nodes = _layers(graph, {"layout": layout, "dtype": dtype})
     return Network(name, layers, len(example), layout, dtype, example.shape[-1]), graph, nodes
 
@@ -127,18 +129,44 @@ def _fold(torch: Any, graph: Any, norm: Any) -> None:
     every = [value(graph, one) for one in (args["weight"], args["bias"], mean, variance, scale, shift)]
     w, b, mean, variance, *more = (None if one is None else one.double() for one in every)
     folded = torch.nn.utils.fuse_conv_bn_weights(w, b, mean, variance, epsilon, *more)
-    convolution.meta["path"] = args["weight"].target
-    for name, one in zip(("weight", "bias"), folded, strict=True):  # of a module that is called twice each call's own
-        own = f"{convolution.name}_{name}"
-        graph.register_parameter(own, torch.nn.Parameter(one.detach().to(every[0].dtype)))
-        with graph.graph.inserting_before(convolution):
-            args[name] = graph.graph.get_attr(own)
-        args[name].meta["val"] = one
-    convolution.args, convolution.kwargs = tuple(args.values()), {}
+    _give(torch, graph, convolution, dict(zip(("weight", "bias"), folded, strict=True)), every[0].dtype)
     for user in list(norm.users):  # the first of what it gives
         user.replace_all_uses_with(convolution)
         graph.graph.erase_node(user)
     graph.graph.erase_node(norm)
+
+
+def _give(torch: Any, graph: Any, convolution: Any, parameters: dict[str, Any], dtype: Any) -> None:
+    """Other parameters for a convolution: of a module that is called twice each call's own."""
+    args = given(convolution)
+    convolution.meta.setdefault("path", args["weight"].target)
+    for name, one in parameters.items():
+        own = f"{convolution.name}_own_{name}"
+        graph.register_parameter(own, torch.nn.Parameter(one.detach().to(dtype)))
+        with graph.graph.inserting_before(convolution):
+            args[name] = graph.graph.get_attr(own)
+        args[name].meta["val"] = one
+    convolution.args, convolution.kwargs = tuple(args.values()), {}
+
+
+def _fill(torch: Any, graph: Any, node: Any) -> None:
+    """Filters of zeros up to a multiple of 8, for vectors of 16 bytes, for a pointwise layer that another one reads
+    alone: what they give meets channels of zeros there."""
+    between = [node] if _activation(after := _follower(node)) == "none" else [node, after]
+    pair = node, _follower(between[-1])
+    if any(one is None or op_of(one) != "conv2d" or computed(one) for one in pair):
+        return
+    (one, w1), (two, w2) = ((given(node), value(graph, given(node)["weight"])) for node in pair)
+    more, sizes = -len(w1) % 8, {one["groups"], two["groups"], *w1.shape[2:], *w2.shape[2:]}
+    if not more or sizes != {1} or two["input"] is not between[-1]:
+        return
+    pad = torch.nn.functional.pad
+    bias = {"bias": pad(value(graph, one["bias"]), (0, more))} if one["bias"] else {}
+    _give(torch, graph, node, {"weight": pad(w1, (0, 0, 0, 0, 0, 0, 0, more)), **bias}, w1.dtype)
+    _give(torch, graph, pair[1], {"weight": pad(w2, (0, 0, 0, 0, 0, more))}, w2.dtype)
+    for wider in between:
+        N, C, *sides = _shape(wider)
+        wider.meta["val"] = torch.empty(N, C + more, *sides, device="meta")
 
 
 def _layers(graph: Any, how: dict[str, str]) -> tuple[tuple[Layer, ...], dict[str, tuple[Any, ...]]]:
