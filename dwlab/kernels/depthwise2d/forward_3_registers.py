@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -35,7 +35,9 @@ def strips(layer):
 @by_shape
 def kernel(layer):
     C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    NCHW, finish = layer.layout == "NCHW", epilogue.finish(layer)
+    NCHW, bits = layer.layout == "NCHW", layer.dtype == "bfloat16"  # which NumPy has not, so its arrays hold bits
+    up, down = (pieces.up(layer.dtype), pieces.down(layer.dtype)) if bits else (float32, float32)
+    finish = epilogue.finish(layer, up)
     STRIP, STRIPS = strips(layer)
     SUMS, TAPS, PIXEL = -(-K // S), K * K, 1 if NCHW else C  # sums at a time; from a pixel to its neighbour
 
@@ -48,7 +50,7 @@ def kernel(layer):
                 for j in range(K):
                     value = float32(0)
                     if uint32(v + j) < uint32(W):
-                        value = float32(x[uint32(at + uint32((s * W + j) * PIXEL))])
+                        value = up(x[uint32(at + uint32((s * W + j) * PIXEL))])
                     for deep in range(SUMS):
                         if s + S * deep < K:
                             sums[deep] += taps[(s + S * deep) * K + j] * value
@@ -71,7 +73,7 @@ def kernel(layer):
             c, q, strip = uint32(i % C), uint32(i // C % Q), uint32(i // (C * Q) % STRIPS)
             n = uint32(i // (C * Q * STRIPS))
         for tap in range(TAPS):
-            taps[tap] = float32(w[uint32(c * uint32(TAPS) + uint32(tap)) if NCHW else uint32(uint32(tap * C) + c)])
+            taps[tap] = up(w[uint32(c * uint32(TAPS) + uint32(tap)) if NCHW else uint32(uint32(tap * C) + c)])
         for k in range(SUMS):
             sums[k] = float32(0)
         p = int32(strip * uint32(STRIP))
@@ -89,7 +91,7 @@ def kernel(layer):
         while p < stop:
             add_rows(sums, taps, x, at, v, h, bottom)
             if p >= begin:
-                y[to] = finish(sums[SUMS - 1], b, r, c, to)
+                y[to] = down(finish(sums[SUMS - 1], b, r, c, to))
                 to = uint32(to + uint32(Q * PIXEL))
             for k in range(SUMS - 1):
                 sums[SUMS - 1 - k] = sums[SUMS - 2 - k]
@@ -145,7 +147,10 @@ def counts(layer):
     return np.concatenate([load, store])
 
 
-@register(kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16"), view="flat")
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "bfloat16"), view="flat",
+    needs={"bfloat16": ("join_bfloats",)},
+)  # fmt: skip
 def launch(layer):
     threads = layer.N * layer.C * layer.Q * strips(layer)[1]
     return Launch((-(-threads // THREADS),), (THREADS,), scalars=(threads,))

@@ -59,22 +59,23 @@ def activate(activation: str) -> Any:
     return cuda.jit(device=True, forceinline=True)(made)
 
 
-def finish(layer: DepthwiseConv2d | Pointwise) -> Any:
-    """finish(total, b, r, c, at): activation(total + b[c]) + r[at], float32; b and r one row of elements each."""
-    return _finish(layer.bias, layer.activation, layer.residual)
+def finish(layer: DepthwiseConv2d | Pointwise, up: Any = float32) -> Any:
+    """finish(total, b, r, c, at): activation(total + b[c]) + r[at], float32; b and r one row of elements each, which
+    `up` makes float32."""
+    return _finish(layer.bias, layer.activation, layer.residual, up)
 
 
 @functools.cache
-def _finish(bias: bool, activation: str, residual: bool) -> Any:
+def _finish(bias: bool, activation: str, residual: bool, up: Any) -> Any:
     activated = activate(activation)
 
     @cuda.jit(device=True, forceinline=True)
     def finish(total, b, r, c, at):
         if bias:
-            total += float32(b[c])
+            total += up(b[c])
         total = activated(total)
         if residual:
-            total += float32(r[at])
+            total += up(r[at])
         return total
 
     return finish
