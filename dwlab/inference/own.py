@@ -29,7 +29,7 @@ from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.problems.networks import InferenceError
 from dwlab.text import terminal
 
-NAN = "A ReLU or ReLU6 in a kernel makes 0 of a NaN, which PyTorch's keep."
+NAN = "A ReLU, ReLU6 or hard sigmoid in a kernel makes 0 of a NaN, which PyTorch's keep."
 
 
 class Own(torch.nn.Module):
@@ -83,9 +83,9 @@ def from_torch(model: Any, example: Any, layout: str = "NHWC", fuse: bool = True
     GPU at hand (in simulated mode for an H200), or each alone. layout: of their maps.
 
     model: a torch.nn.Module in eval(), of float32, float16 or bfloat16, which torch.export can trace. example: images
-    (N, C, H, W) of the shape, type and device of those to come. A ReLU or ReLU6 in a kernel makes 0 of a NaN, which
-    PyTorch's keep. Raises NetworkError for what cannot be traced, and InferenceError for a device on which these
-    kernels do not run.
+    (N, C, H, W) of the shape, type and device of those to come. A ReLU, ReLU6 or hard sigmoid in a kernel makes 0
+    of a NaN, which PyTorch's keep. Raises NetworkError for what cannot be traced, and InferenceError for a device on
+    which these kernels do not run.
     """
     wanted, gpu = ("cuda", "present") if target.mode == "gpu" else ("cpu", "h200")
     if isinstance(example, torch.Tensor) and example.device.type != wanted:

@@ -5,7 +5,7 @@
     layer = SeparableConv2d(32, 64, 3)                       # a module: loads the state of two nn.Conv2d
 
 Forward is the stage that `choices` expects to be fastest, on torch's current stream, or PyTorch's layer where no stage
-takes it (pointwise bfloat16 in NCHW); y has x's type and memory format. relu and relu6 in a kernel make 0 of a NaN, as
+takes it (pointwise bfloat16 in NCHW); y has x's type and memory format. relu, relu6, hard_sigmoid make 0 of a NaN, as
 PyTorch's do not. Gradients are PyTorch's own, of its layers run again. float32, float16 and bfloat16. In simulated mode
 CPU tensors run on dwlab.simt. Raises DispatchError.
 """
