@@ -10,8 +10,8 @@ whatever strips: maps of 7 rows leave no lane idle. B is no matrix in memory: a 
 filter's row, a word; the row lies there twice, the second time moved by one element, so that each of these is a word.
 Columns of x come in eights, halves of an A. Those beside the map are not stored, and products of two such are left out.
 
-0 * NaN is NaN: a product would carry it to outputs whose window it is not in. So a block that finds an x which is not
-finite, as it loads it, goes output by output instead. Elements pass one by one, in 2 bytes, so maps are of any size.
+0 * NaN is NaN: a product would carry it to outputs whose window it is not in. So a block that finds a number which is
+not finite, as it loads them, goes output by output instead. Elements are loaded one by one, so maps are of any size.
 
 Predicted, on an H200, of 32 images of 128 channels of 56 x 56 and K = 31: 9.1 M mma, 70,000 a multiprocessor, 65 µs at
 0.62 a clock; of 512 channels of 14 x 14 and K = 27: 0.8 M mma, 6 µs, behind loads and other instructions, some 15 µs.
@@ -22,7 +22,7 @@ import functools
 from collections import namedtuple
 
 import numpy as np
-from numba import float32, int32, uint16, uint32
+from numba import float32, int32, uint32
 
 from dwlab.kernels.parts import constants, epilogue, fragments, pieces, ptx
 from dwlab.kernels.parts.unroll import in_sequence
@@ -35,16 +35,17 @@ WORDS = 48 * 256  # of shared memory of a block
 ROWS = 256  # of outputs of a block, at most
 COLUMNS = 64  # of outputs of a block, at most
 BLOCKS = 264  # that are worth fewer strips a block: two a multiprocessor of an H200
-BATCH = 4  # words that a thread loads at a time
-EXPONENT = {"float16": 0x7C00, "bfloat16": 0x7F80}
+BATCH = 16  # elements that a thread loads at a time
+EXPONENT = {"float16": (0x7C007C00, 0x04000400), "bfloat16": (0x7F807F80, 0x00800080)}
 
 Plan = namedtuple(
     "Plan",
-    "rows lines per_map total each groups across eights before first halves steps shift pitch copy tiles threads",
+    "rows step lines per_map total each groups across eights before first halves steps shift pitch copy tiles threads",
 )
 """How a layer is cut.
 
-rows: of outputs in a strip; lines: of x that it needs. per_map, total: strips of a map, of a channel; each: of a block.
+rows: of outputs in a strip; step: lines of x from a strip's first one to the next's; lines: of a block. per_map, total:
+strips of a map, of a channel; each: of a block.
 groups: blocks of a channel and a tile of columns; across: tiles; eights: of a tile's columns. before, halves: columns
 of x before the tile's first one that are stored, and how many eights from there; first: the first one's number among
 all that products name. steps: mma of a filter's row; shift: the tap of k = j in the first of them. pitch, copy: words
@@ -73,72 +74,80 @@ def plan_of(layer, images):
         return None
     per_map = -(-P // min(ROWS, fit - K + 1))
     rows, total = -(-P // per_map), images * per_map
-    lines = rows + K - 1
-    each = max(1, min(ROWS // rows, fit // lines, total, layer.C * across * total // BLOCKS))
+    step = alone = rows + K - 1
+    if per_map == 1:  # zeros below a map are those above the next one
+        step = max(layer.H + layer.padding, alone - layer.padding)
+    each = max(1, min(ROWS // rows, (fit - alone) // step + 1, total, layer.C * across * total // BLOCKS))
     groups = -(-total // each)
     each = -(-total // groups)
+    lines = (each - 1) * step + alone
     tiles = 2 if each * rows > 112 else 1
     return Plan(
-        rows, lines, per_map, total, each, groups, across, eights, left - 8 * first, first, halves, steps, shift, pitch,
-        copy, tiles, 32 * -(-each * rows // (16 * tiles)),
+        rows, step, lines, per_map, total, each, groups, across, eights, left - 8 * first, first, halves, steps, shift,
+        pitch, copy, tiles, 32 * -(-each * rows // (16 * tiles)),
     )  # fmt: skip
 
 
 def filling(dtype, one):
     """(fill_x, fill_w): the strips of x from `first` on, their columns from v0 on, and channel c's filter, to shared
-    memory. Each gives whether what this thread loaded is not all finite."""
-    FINITE = EXPONENT[dtype]
+    memory. They give what is not 0 where something that a thread loaded is not finite."""
+    ONES, LAST = EXPONENT[dtype]  # of a word's elements: exponents of ones and one more set the signs
+    VECTORS = 2 * one.steps + 1  # of a filter's row
 
     @cuda.jit(device=True, forceinline=True)
-    def pair(line, k, size):
-        """The word of elements k and k + 1 of a line of so many, 0 outside, and whether one is not finite."""
-        low, high = uint16(0), uint16(0)
-        if k < size:
-            low = line[k]
-        if uint32(k + uint32(1)) < size:
-            high = line[uint32(k + uint32(1))]
-        odd = (low & uint16(FINITE)) == uint16(FINITE) or (high & uint16(FINITE)) == uint16(FINITE)
-        return cuda.libdevice.int_as_float(int32(uint32(low) | uint32(high) << uint32(16))), odd
+    def load(bits, at, line, k, size):
+        """Elements k to k + 7 of a line of so many, 0 outside."""
+        for e in range(8):
+            bits[at + e] = uint32(0)
+            if uint32(k + uint32(e)) < size:
+                bits[at + e] = uint32(line[uint32(k + uint32(e))])
 
     @cuda.jit(device=True, forceinline=True)
-    def x_word(x, i, c, first, v0):
-        line, word = uint32(i // uint32(4 * one.halves)), uint32(i % uint32(4 * one.halves))
-        strip, size = uint32(first + line // uint32(one.lines)), uint32(one.W)
+    def load_x(bits, at, x, i, c, first, v0):
+        line, half, size = uint32(i // uint32(one.halves)), uint32(i % uint32(one.halves)), uint32(one.W)
+        strip = uint32(first + line // uint32(one.step))
         n, p = uint32(strip // uint32(one.per_map)), uint32(strip % uint32(one.per_map) * uint32(one.rows))
-        h = uint32(p + line % uint32(one.lines) - uint32(one.padding))
-        if line >= uint32(one.each * one.lines) or strip >= uint32(one.total) or h >= uint32(one.H):
+        h = uint32(p + line % uint32(one.step) - uint32(one.padding))
+        if line >= uint32(one.lines) or strip >= uint32(one.total) or h >= uint32(one.H):
             n, h, size = uint32(0), uint32(0), uint32(0)
-        value, odd = pair(x[n, c, h], uint32(v0 + uint32(2) * word), size)
-        return uint32(line * uint32(one.pitch) + word), value, odd
+        load(bits, at, x[n, c, h], uint32(v0 + uint32(8) * half), size)
+        return uint32(line * uint32(one.pitch) + half * uint32(4))
 
     @cuda.jit(device=True, forceinline=True)
-    def w_word(w, i, c, first, v0):
-        row, q, size = uint32(i // uint32(2 * one.copy)), uint32(i % uint32(one.copy)), uint32(one.K)
-        tap = uint32(uint32(2) * q + i // uint32(one.copy) % uint32(2) + uint32(one.shift - 8))
+    def load_w(bits, at, w, i, c, first, v0):
+        copy, part, size = uint32(i // uint32(VECTORS)), uint32(i % uint32(VECTORS)), uint32(one.K)
+        row, tap = uint32(copy // uint32(2)), uint32(uint32(8) * part + copy % uint32(2) + uint32(one.shift - 8))
         if row >= size:
             row, size = uint32(0), uint32(0)
-        value, odd = pair(w[c, row], tap, size)
-        return i, value, odd
+        load(bits, at, w[c, row], tap, size)
+        return uint32(copy * uint32(one.copy) + part * uint32(4))
 
-    def fill(word, count):
+    def fill(load, vectors):
+        @cuda.jit(device=True, forceinline=True)
+        def word(bits, at):
+            return cuda.libdevice.int_as_float(int32(bits[at] | bits[at + 1] << uint32(16)))
+
         @cuda.jit(device=True, forceinline=True)
         def fill(tile, array, c, first, v0):
+            bits = cuda.local.array(BATCH, uint32)
             to = cuda.local.array(BATCH, uint32)
-            values = cuda.local.array(BATCH, float32)
-            found, i = False, uint32(cuda.threadIdx.x)
-            while i < uint32(count):
-                for m in range(BATCH):  # all in flight before the first is stored
-                    to[m], values[m], odd = word(array, uint32(i + uint32(m * one.threads)), c, first, v0)
-                    found = found or odd
-                for m in range(BATCH):
-                    if uint32(i + uint32(m * one.threads)) < uint32(count):
-                        tile[to[m]] = values[m]
-                i = uint32(i + uint32(BATCH * one.threads))
-            return int32(found)
+            found, i = uint32(0), uint32(cuda.threadIdx.x)
+            while i < uint32(vectors):
+                for k in range(0, BATCH, 8):  # all in flight before the first is stored
+                    to[k] = load(bits, k, array, uint32(i + uint32(k // 8 * one.threads)), c, first, v0)
+                for k in range(0, BATCH, 8):
+                    for e in range(k, k + 8, 2):
+                        two = uint32(bits[e] | bits[e + 1] << uint32(16))
+                        found = uint32(found | ((two & uint32(ONES)) + uint32(LAST)))
+                    if i < uint32(vectors):
+                        four = word(bits, k), word(bits, k + 2), word(bits, k + 4), word(bits, k + 6)
+                        ptx.store4_shared(tile, to[k], four[0], four[1], four[2], four[3])
+                    i = uint32(i + uint32(one.threads))
+            return int32(found & uint32(0x80008000))
 
         return fill
 
-    return fill(x_word, one.each * one.lines * 4 * one.halves), fill(w_word, 2 * one.copy * one.K)
+    return fill(load_x, one.lines * one.halves), fill(load_w, 2 * one.K * VECTORS)
 
 
 def multiplying(dtype, one):
@@ -170,7 +179,7 @@ def multiplying(dtype, one):
         row = uint32(uint32(cuda.threadIdx.x) // uint32(32) * uint32(16 * TILES) + lane % uint32(16))
         for tile in range(TILES):
             mine = min(uint32(row + uint32(16 * tile)), uint32(one.each * one.rows - 1))
-            line = uint32(mine // uint32(one.rows) * uint32(one.lines) + mine % uint32(one.rows))
+            line = uint32(mine // uint32(one.rows) * uint32(one.step) + mine % uint32(one.rows))
             at[tile] = uint32(line * uint32(one.pitch))
         g, t, second = uint32(lane // uint32(4)), uint32(lane % uint32(4)), uint32(lane // uint32(16) * uint32(4))
         word = uint32(g % uint32(2) * uint32(one.copy) + t + uint32(4) - (g + uint32(1)) // uint32(2))
@@ -248,7 +257,7 @@ def storing(layer, one):
 @by_shape
 def kernel(layer, images):
     one = constants.of(layer, plan_of(layer, images))
-    X_WORDS, F_WORDS, SUMS = one.each * one.lines * one.pitch, 2 * one.copy * one.K, 4 * one.eights * one.tiles
+    X_WORDS, F_WORDS, SUMS = one.lines * one.pitch, 2 * one.copy * one.K, 4 * one.eights * one.tiles
     (fill_x, fill_w), multiply = filling(layer.dtype, one), multiplying(layer.dtype, one)
     (store, direct), up, BIAS = storing(layer, one), pieces.up(layer.dtype), layer.bias
 
@@ -263,8 +272,8 @@ def kernel(layer, images):
         q, bias = uint32(tile * uint32(8 * one.eights)), float32(0)
         if BIAS:
             bias = up(b[c])
-        fill_w(f_tile, w, c, first, q)
-        if cuda.syncthreads_or(fill_x(x_tile, x, c, first, uint32(q - uint32(one.before)))):
+        odd = fill_w(f_tile, w, c, first, q)
+        if cuda.syncthreads_or(int32(odd | fill_x(x_tile, x, c, first, uint32(q - uint32(one.before))))):
             direct(x, w, y, r, bias, c, first, q)
         else:
             for k in range(SUMS):
@@ -279,21 +288,18 @@ def traffic(layer):
     C, H, W, K, P, Q = layer.C, layer.H, layer.W, layer.K, layer.P, layer.Q
     one = plan_of(layer.kernel_key, layer.N)
     load, store, thread = np.zeros(2, np.int64), np.zeros(2, np.int64), np.arange(one.threads)
-    i = np.arange(0, one.each * one.lines * 4 * one.halves, one.threads)[:, None] + thread
-    line, word = i // (4 * one.halves), i % (4 * one.halves)
+    line, half = np.divmod(np.arange(0, one.lines * one.halves, one.threads)[:, None] + thread, one.halves)
     tile, below, k, odd = np.indices((one.tiles, 2, one.eights, 2)).reshape(4, -1, 1)
     row = thread // 32 * 16 * one.tiles + thread % 32 // 4 + 16 * tile + 8 * below
-    j = np.arange(0, 2 * one.copy * K, one.threads)[:, None] + thread
-    tap = 2 * (j % one.copy) + j // one.copy % 2 + one.shift - 8
-    taps = [
-        np.where((j < 2 * one.copy * K) & (0 <= s) & (s < K), j // (2 * one.copy) * K + s, -1) for s in (tap, tap + 1)
-    ]
+    vectors = 2 * one.steps + 1
+    copy, part = np.divmod(np.arange(0, 2 * K * vectors, one.threads)[:, None] + thread, vectors)
+    tap = 8 * part + copy % 2 + one.shift - 8 + np.arange(8)[:, None, None]
+    tap = np.where((copy < 2 * K) & (0 <= tap) & (tap < K), copy // 2 * K + tap, -1).reshape(-1, one.threads)
 
     def located(first, line, size):
-        """Image, row of the map of a block's line of its strips of so many, and whether it is there."""
+        """Image, row of the map of a line of strips of so many, and whether there are so many strips."""
         strip = first + line // size
-        here = (line < one.each * size) & (strip < one.total)
-        return strip // one.per_map, strip % one.per_map * one.rows + line % size, here
+        return strip // one.per_map, strip % one.per_map * one.rows + line % size, strip < one.total
 
     def alike_channels(c):
         return c * H * W % 16, c * P * Q % 16, c * K * K % 16
@@ -303,19 +309,20 @@ def traffic(layer):
         return image * C * H * W % 16, image * C * P * Q % 16, strip, (group + 1) * one.each > one.total
 
     for _, c, often in grouped(range(C), alike_channels):
-        for at in taps:
-            load += often * one.groups * one.across * warp_traffic(np.where(at < 0, at, c * K * K + at), 16)
+        load += often * one.groups * one.across * warp_traffic(np.where(tap < 0, tap, c * K * K + tap), 16)
         load += layer.bias * often * one.groups * one.across * one.threads // 32
         for _, group, times in grouped(range(one.groups), alike_groups):
-            n, h, inside = located(group * one.each, line, one.lines)
-            h, m, p, stored = (h - layer.padding, *located(group * one.each, row, one.rows))
+            n, h, inside = located(group * one.each, line, one.step)
+            inside &= (line < one.lines) & (layer.padding <= h) & (h < H + layer.padding)
+            m, p, stored = located(group * one.each, row, one.rows)
+            stored &= (row < one.each * one.rows) & (p < P)
             for q0 in range(0, one.across * 8 * one.eights, 8 * one.eights):
+                for v in q0 - one.before + 8 * half + np.arange(8)[:, None, None]:
+                    at = ((n * C + c) * H + h - layer.padding) * W + v
+                    load += often * times * warp_traffic(np.where(inside & (0 <= v) & (v < W), at, -1), 16)
                 q = q0 + thread % 4 * 2 + 8 * k + odd
-                for v in (q0 - one.before + 2 * word, q0 - one.before + 2 * word + 1):
-                    here = inside & (0 <= h) & (h < H) & (0 <= v) & (v < W)
-                    load += often * times * warp_traffic(np.where(here, ((n * C + c) * H + h) * W + v, -1), 16)
-                here = stored & (p < P) & (q < Q)
-                moved = often * times * warp_traffic(np.where(here, ((m * C + c) * P + p) * Q + q, -1), 16)
+                at = ((m * C + c) * P + p) * Q + q
+                moved = often * times * warp_traffic(np.where(stored & (q < Q), at, -1), 16)
                 store += moved
                 load += layer.residual * moved
     return Traffic(*load, *store)
@@ -324,10 +331,7 @@ def traffic(layer):
 def supports(layer):
     if layer.layout != "NCHW" or layer.stride != 1 or layer.K > MOST or layer.C > 65535:
         return False
-    return (
-        layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
-        and plan_of(layer.kernel_key, layer.N) is not None
-    )
+    return plan_of(layer.kernel_key, layer.N) is not None
 
 
 @register(
