@@ -163,27 +163,6 @@ def test_race_that_only_the_last_iteration_has():
 # --- races in global memory -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lanes", [32, 64, 1 << 16])
-def test_a_race_between_blocks_is_found_however_many_run_at_once(lanes):
-    far = kernel_of("x, y", "i = cuda.grid(1)", "x[i] = float32(i)", "y[i] = x[(i + 128) % x.size]")
-    options = simt.Options(hazards="report", lanes=lanes)
-    found(far, 8, 32, ones(256), ones(256), kind="race", at="y[i] = x[(i + 128)", array="x", options=options)
-
-
-@pytest.mark.parametrize("lanes", [32, 1 << 16])
-def test_reading_before_another_block_writes_is_a_race_too(lanes):
-    @cuda.jit
-    def backward(x, y):
-        i = cuda.grid(1)
-        if cuda.blockIdx.x == 0:
-            y[i] = x[i + 32]
-        else:
-            x[i] = float32(0.0)
-
-    options = simt.Options(hazards="report", lanes=lanes)
-    found(backward, 2, 32, ones(), ones(), kind="race", at="x[i] = float32(0.0)", array="x", options=options)
-
-
 def test_overlapping_slices_of_one_array():
     copy = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]")
     data = cuda.to_device(ones(100))
@@ -196,16 +175,6 @@ def test_read_modify_write_without_an_atomic():
     x = np.arange(64) % 4
     found(histogram, 1, 64, x, ones(4, np.int32), kind=("race", "two writers"), at="counts[x[i]] += 1", array="counts")
     clean(histogram, 1, 64, np.arange(64), ones(64, np.int32))
-
-
-# --- two writers ----------------------------------------------------------------------------------
-
-
-def test_all_threads_write_one_element():
-    broadcast = kernel_of("y", "y[0] = float32(cuda.threadIdx.x)")
-    found(broadcast, 1, 32, ones(1), kind="two writers", at="y[0] =", array="y", threads=["thread 0", "block 0"])
-    found(broadcast, 1, 64, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
-    found(broadcast, 64, 1, ones(1), kind=("two writers", "race"), at="y[0] =", array="y")
 
 
 # --- divergent barriers ---------------------------------------------------------------------------
