@@ -35,11 +35,11 @@ def wanted(problem, path, given):
 def launched(stage, problem):
     """(what y differs by at most, in allowed errors: NaN if not all is written; the totals of an xray).
 
-    In simulated mode of one run, which raises simt.SimtError for a hazard.
+    In simulated mode of one run, which raises simt.SimtError for a hazard; of the inputs that a formula counts.
     """
-    how, kernel, given = stage.launch(problem), stage.kernel_for(problem), problem.inputs(stage.path, seed=3)
+    how, kernel, given = stage.launch(problem), stage.kernel_for(problem), problem.inputs(stage.path)
     arrays = {**given, "y": problem.nans("y", stage.path)}
-    args = [words(problem, name, arrays[name], "words") for name in problem.slots(stage.path)]
+    args = [words(problem, name, arrays[name], stage.view) for name in problem.slots(stage.path)]
     if target.mode == "gpu":
         stage.run(problem, arrays)
         seen = stage.xray(problem)

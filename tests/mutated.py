@@ -143,12 +143,13 @@ _FEW = 20
 _LOOKED_INTO = 8  # wrong ones of these
 
 
-def judged(mutant, dtype):
+def judged(mutant, dtype, looked_into=_LOOKED_INTO):
     """What the judge says of a mutant, from few of its problems where these show that it is wrong."""
     few = _few(mutant.id, dtype)
-    with patch.multiple(judge, _chosen=lambda *_: few, _DIAGNOSED=_LOOKED_INTO, _right=_right):
-        verdict = judge.check(mutant, dtype=dtype, seed=SEED)
-    return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
+    with patch.object(judge, "_DIAGNOSED", looked_into):
+        with patch.multiple(judge, _chosen=lambda *_: few, _right=_right):
+            verdict = judge.check(mutant, dtype=dtype, seed=SEED)
+        return judge.check(mutant, dtype=dtype, seed=SEED) if verdict.passed else verdict
 
 
 @functools.cache

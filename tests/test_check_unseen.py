@@ -771,7 +771,8 @@ def less(layer):
     ],
 )
 def test_no_number_or_pair_of_properties_is_out_of_sight(id, change):
-    assert not changed(id, change).passed
+    with patch.object(judge, "_DIAGNOSED", 1):  # what it says does not count
+        assert not changed(id, change).passed
 
 
 def int8_pointwise(finish, kernel_dtype="int8"):

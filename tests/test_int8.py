@@ -289,7 +289,7 @@ def problem_of(sizes):
     return layers.problem(text(*sizes.split(" -> ")))
 
 
-@pytest.mark.family(0.3, by=("id",))
+@pytest.mark.family(0.15, by=("id",))
 @pytest.mark.parametrize(("id", "sizes"), [(id, one) for id in SIZES for one in SIZES[id]])
 def test_sizes_around_tiles(id, sizes):
     check(stage(id), problem_of(sizes)).raise_if_wrong()

@@ -10,13 +10,13 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launched import counts, launched, right_and_counted, wanted
+from launched import counts, right_and_counted
 from mutated import judged, mutate
 from parts import most, part
 
 from dwlab.compiler import inspect
 from dwlab.gpu import target
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.sparse import forward_2_columns, rows_tiles, tensor_tiles
 from dwlab.kernels.tiling import gpu as gpus
@@ -118,12 +118,7 @@ def test_metadata_that_do_not_ascend_are_refused():
 def test_any_layer_is_right_and_counted(stage, form, N, half_c, half_f, W, bias, residual, activation):
     C, F = (2 * half_c, 2 * half_f) if stage is not NAIVE else (half_c, half_f)
     layer = of(C, F, 1, W, form, N, bias, activation, residual)
-    if not stage.supports(layer):
-        layer = replace(layer, pattern="2:4")
-    arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
-    stage.run(layer, arrays)
-    want, allowed = wanted(layer, "forward", arrays)
-    assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
+    right_and_counted(stage, layer if stage.supports(layer) else replace(layer, pattern="2:4"))
 
 
 @counts
@@ -147,14 +142,7 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
 def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, half_w, bias, residual, activation):
     layer = of(C, 2 * half_f, 1, 2 * half_w, form, N, bias, activation, residual, "NCHW")
     for stage in (NAIVE, ROWS, WGMMA_ROWS):
-        if not stage.supports(layer):
-            layer = replace(layer, pattern="2:4")
-        arrays = {**layer.inputs(seed=3), "y": layer.nans("y")}
-        stage.run(layer, arrays)
-        want, allowed = wanted(layer, "forward", arrays)
-        assert (np.abs(arrays["y"].astype(np.float64) - want) <= allowed).all()
-        if target.mode == "simulated":
-            assert traffic.of_totals(stage.xray(layer).totals) == stage.traffic(layer)
+        right_and_counted(stage, layer if stage.supports(layer) else replace(layer, pattern="2:4"))
 
 
 @counts
@@ -168,10 +156,7 @@ def test_every_tile_of_rows_is_right_and_counted(shape, steps):
     form = (f"{BN}:2:8", "2:4", f"{BN}:2:12")[k % 3]
     layer = of(88, BN + 6, 1, BM // 2 + (8, 4, 2)[k % 3], form, N=3, residual=k % 2 == 0, layout="NCHW")
     one = ROWS.with_config(rows_tiles.config_of(layer, *shape, steps, 2 + k % 3))
-    assert launched(one, layer)[0] <= 1
-    seen = one.xray(layer).totals  # of the columns that the formula counts
-    assert traffic.of_totals(seen) == one.traffic(layer)
-    assert seen.bank_conflicts == 0
+    assert right_and_counted(one, layer).bank_conflicts == 0
 
 
 @counts
@@ -239,7 +224,7 @@ TAKEN = part("wrong sparse kernels", EDITS, lambda edit: [edit[0]], 0.15)
 @counts
 @pytest.mark.parametrize(("id", "old", "new", "module"), TAKEN, ids=[f"{one[0]}-{one[1][:25]}" for one in TAKEN])
 def test_no_wrong_kernel_is_accepted(id, old, new, module):
-    verdict = judged(mutate(id, old, new, module), registry.stage(id).dtypes[0])
+    verdict = judged(mutate(id, old, new, module), registry.stage(id).dtypes[0], looked_into=1)
     assert not verdict.passed
     assert not {"raises", "cannot be interpreted"} & set(verdict.patterns), verdict
 

@@ -52,16 +52,6 @@ def test_each_function_of_a_sequence_is_warmed_up_and_launched_equally_often():
     assert all(name == next(expected) for name in gpu.launched)
 
 
-def test_a_graph_holds_whole_turns_of_all_functions():
-    gpu = FakeGpu(3)
-    names = ["a", "b", "c", "d", "e"]
-    timed = time_launches([lambda g, n=n: g.enqueue(n) for n in names], clock=gpu)
-    assert timed.method == "graph"
-    assert timed.launches % len(names) == 0
-    tail = gpu.launched[-timed.launches :]
-    assert all(tail.count(name) == timed.launches // len(names) for name in names)
-
-
 def test_median_and_percentiles_are_those_of_the_rounds():
     # Rounds of one 10 ms kernel each: its duration cycles, so the rounds' times are known.
     gpu = FakeGpu(lambda run: 10_000 + 100 * (run % 11))

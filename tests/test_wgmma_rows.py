@@ -3,12 +3,12 @@
 import edits
 import pytest
 from compiler import needs_compiler
-from launched import counts, launched
+from launched import counts, launched, right_and_counted
 from mutated import mutate
 
 from dwlab import simt
 from dwlab.compiler import inspect
-from dwlab.kernels import registry, traffic
+from dwlab.kernels import registry
 from dwlab.kernels.sparse import wgmma_rows_tiles as tiles
 from dwlab.problems.layers import SparsePointwise
 
@@ -31,11 +31,7 @@ def test_every_tile_is_right_and_counted(shape, groups):
     width = (8, 4, 2)[k % 3]
     layer = of((200, 30)[k % 2], BN + 6, BM // 2 + width, form, 3, residual=k % 2 == 0, bias=True)
     config = tiles.config_of(layer, BM, BN, N, 2 + k % 2, groups)
-    stage = STAGE.with_config(config)
-    assert launched(stage, layer)[0] <= 1
-    seen = stage.xray(layer).totals  # of the columns that the formula counts
-    assert traffic.of_totals(seen) == stage.traffic(layer)
-    assert seen.bank_conflicts == 0
+    assert right_and_counted(STAGE.with_config(config), layer).bank_conflicts == 0
 
 
 EDITS = [

@@ -156,8 +156,6 @@ def test_memory_info():
 
 # --- views ---------------------------------------------------------------------------------------
 
-HOST = np.arange(60).reshape(3, 4, 5)
-
 
 def test_records():
     dtype = np.dtype([("x", "f4"), ("n", "i4"), ("v", "f8", 3)])
