@@ -7,12 +7,13 @@ import enum
 import functools
 import math
 import os
+import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 
 import numpy as np
-from numba.core import sigutils
+from numba.core import serialize, sigutils
 from numba.core import types as nt
 
 from dwlab.simt import hostapi, limits, places, report, source, strands, trace, typed, types
@@ -444,8 +445,18 @@ class Kernel:
             )
         raise AttributeError(name)
 
+    def __reduce__(self) -> tuple:
+        """Pickled with its function's code; its source is read from the same file."""
+        bounds = self.options.get("launch_bounds")
+        made = self.py_func, self.device, self.arg_types, bounds, self.device_signatures, self.options
+        return _unpickled, (serialize.dumps(made),)
+
     def __repr__(self) -> str:
         return f"<{'device function' if self.device else 'kernel'} {self.__name__} on the laptop GPU>"
+
+
+def _unpickled(made: bytes) -> Kernel:
+    return Kernel(*pickle.loads(made))
 
 
 LAUNCHED: list[Callable[[report.Report], None]] = []

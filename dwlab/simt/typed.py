@@ -22,6 +22,7 @@ import numpy as np
 from dwlab.simt import source, types
 from dwlab.simt.interpreter import PYTHON_ERRORS, Execution
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, LocalArray, Mask, Record, Root
+from dwlab.simt.names import DeviceName
 from dwlab.simt.options import Options, UnsupportedError
 from dwlab.simt.state import Frame
 from dwlab.simt.things import ARRAYS, Chosen, kind, kind_name, parts, types_key
@@ -68,7 +69,7 @@ def found(run: Execution, arguments: list[object]) -> Found:
         types_ = typing.infer(arguments)
         stored = {name for name, array in run.arrays.items() if array.root in typing.stored}
         local = sum(one.storage.nbytes // one.storage[0].size for one in typing.local.values())
-        names = frozenset().union(*(one.words for one in typing.walked))
+        names = typing.used.union(*(one.words for one in typing.walked))
         kept = run.frozen[wanted] = Found(types_, typing.shared_used, local, stored, names)
     return kept
 
@@ -83,6 +84,7 @@ class Typing(Execution):
         self.tables: dict[object, Types] = {}
         self.stored: set[Root] = set()
         self.walked = {src}
+        self.used: frozenset[str] = frozenset()  # names of cuda's, by whatever name the kernel has them
         self.bound: dict[str, set] | None = None  # in a loop: the types of what its round has set
         self.results: dict[object, object] = {}
         self.begun: set[Frame] = set()  # functions of which the first look is done
@@ -431,6 +433,10 @@ class Typing(Execution):
 
     def find_types(self, frame: Frame, arguments: list[object]) -> None:
         frame.types = self.tables.setdefault(types_key(frame.source, arguments), {})
+
+    def special(self, name: DeviceName, node: ast.AST) -> object:
+        self.used |= set(name.path.split("."))
+        return super().special(name, node)
 
     # ----------------------------------------------------------------- memory
 
