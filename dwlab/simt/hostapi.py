@@ -26,6 +26,7 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -658,11 +659,11 @@ def as_cuda_array(obj: Any, sync: bool = True) -> DeviceNDArray:
 # --- kernel arguments ----------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class ArgHint:
     """Says how a host array given to a kernel travels. ``value``: the array."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 class In(ArgHint):
@@ -710,23 +711,17 @@ _NAMED = {0: "Default", 1: "Legacy default", 2: "Per-thread default"}  # CUDA's 
 _stream_handles = itertools.count(0x1000)
 
 
+@dataclass(frozen=True, repr=False)
 class Stream:
     """A queue of work. Work here is done when its call returns, so the queue is always empty."""
 
-    def __init__(self, handle: int) -> None:
-        self.handle = int(handle)
+    handle: int
 
     def __int__(self) -> int:
         return self.handle
 
     def __repr__(self) -> str:
         return f"<{_NAMED[self.handle]} CUDA stream>" if self.handle in _NAMED else f"<CUDA stream {self.handle:d}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.handle == self.handle
-
-    def __hash__(self) -> int:
-        return hash(self.handle)
 
     def synchronize(self) -> None:
         """Wait for the work in this stream."""

@@ -1115,9 +1115,7 @@ class Execution(Accesses):
             one = self.compare(op, left, right, node)
             result = one if result is None else np.logical_and(result, one)
             left = right
-            if result.ndim == 0 and not result:
-                break
-            if len(node.ops) > 1:
+            if len(node.ops) > 1 and self.exact:
                 going, _ = outer.split(result)
                 if going is None:
                     break
@@ -1270,10 +1268,8 @@ class Execution(Accesses):
                 return base[int(index)]
             except IndexError:
                 raise self.refuse(node, f"index {int(index)} of a tuple of {len(base)}") from None
-        if isinstance(base, Record):
-            return self.load(self.field(base.array, self.field_name(node), node), base.indices, node)
-        if isinstance(base, Flat):
-            return self.load(base.array, arraymethods.flat_index(self, node, base.array, self.eval(node.slice)), node)
+        if isinstance(base, (Record, Flat)):
+            return self.load(*self.place_in(base, node), node)
         if isinstance(base, ARRAYS):
             index = self.indices_of(node)
             if index and isinstance(index[0], str) and not isinstance(base, Chosen):
@@ -1394,7 +1390,10 @@ class Execution(Accesses):
         return index if isinstance(index, tuple) else (index,)
 
     def subscript_parts(self, node: ast.Subscript) -> tuple[AnyArray, tuple]:
-        base = self.eval(node.value)
+        return self.place_in(self.eval(node.value), node)
+
+    def place_in(self, base: object, node: ast.Subscript) -> tuple[AnyArray, tuple]:
+        """The array and the indices in it of what is to be stored to, or loaded."""
         if isinstance(base, tuple):
             raise self.refuse(node, "tuples cannot be changed", "use cuda.local.array")
         if isinstance(base, Record):

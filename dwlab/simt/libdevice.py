@@ -178,14 +178,9 @@ def _fill() -> None:
     _add("saturatef", "f", lambda x: np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(np.float32)[()])
     for how in ("rn", "rd", "ru", "rz"):
         for letter in "fd":
-            for name, operation in (
-                ("add", np.add),
-                ("mul", np.multiply),
-                ("div", np.true_divide),
-                ("sub", np.subtract),
-            ):
-                if (letter, name) != ("d", "sub"):
-                    _add(f"{letter}{name}_{how}", letter * 2, _rounded(how, operation))
+            for operation in (np.add, np.multiply, np.divide, np.subtract):
+                if (letter, operation) != ("d", np.subtract):
+                    _add(f"{letter}{operation.__name__[:3]}_{how}", letter * 2, _rounded(how, operation))
             _add(f"{letter}rcp_{how}", letter, _rounded(how, np.reciprocal))
             _add(f"{letter}sqrt_{how}", letter, _rounded(how, np.sqrt))
             _add(f"fma{'f' * (letter == 'f')}_{how}", letter * 3, _rounded(how, lambda a, b, c: a * b + c))

@@ -36,6 +36,12 @@ def dim3(value: object, what: str) -> tuple[int, int, int]:
     return tuple(out + [1] * (3 - len(out)))
 
 
+def short(place: tuple[int, int, int], sizes: tuple[int, int, int]) -> str:
+    """A place, or the sizes themselves, without the last axes that have one element only: "3" or "(3, 1)"."""
+    used = max([k + 1 for k, n in enumerate(sizes) if n > 1] or [1])
+    return str(place[0]) if used == 1 else str(place[:used])
+
+
 def check_launch(grid: tuple, block: tuple, dynamic_shared: int, cc: tuple[int, int]) -> None:
     """Raises LaunchError for a launch that the hardware would refuse, and says which limit was passed."""
     device = limits(cc)

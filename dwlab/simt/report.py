@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import source
+from dwlab.simt.limits import short
 from dwlab.simt.options import Hazard, HazardError
 from dwlab.text import tabular
 
@@ -334,10 +335,13 @@ class Report:
             cells = [c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
             text.append("  ".join(cells).rstrip())
         text.insert(1, "-" * max(map(len, text)))
-        head = f"{self.kernel} ({self.file}), grid {_dims(self.grid)}, block {_dims(self.block)}"
+        head = f"{self.kernel} ({self.file}), {self._dims()}"
         if self.shared_bytes:
             head += f", {self.shared_bytes:,} bytes of shared memory per block"
         return "\n".join([head, *self._costliest(), *text, "", *self.summary()])
+
+    def _dims(self) -> str:
+        return f"grid {short(self.grid, self.grid)}, block {short(self.block, self.block)}"
 
     def _costliest(self, most: int = 3) -> list[str]:
         """One line that says where most global sectors come from; none where there are few accesses."""
@@ -354,14 +358,9 @@ class Report:
     __str__ = table
 
     def _repr_html_(self) -> str:
-        title = f"{self.kernel}, grid {_dims(self.grid)}, block {_dims(self.block)}"
+        title = f"{self.kernel}, {self._dims()}"
         notes = "".join(f"<li>{html.escape(s)}</li>" for s in self.summary())
         return tabular.as_html(self.HEADERS, self.rows(), title, left=(0, 1, 8)) + f"<ul>{notes}</ul>"
-
-
-def _dims(dims: tuple[int, int, int]) -> str:
-    used = max([k + 1 for k, n in enumerate(dims) if n > 1] or [1])
-    return str(dims[0]) if used == 1 else str(dims[:used])
 
 
 def build(run: Execution, float64_arrays: bool) -> Report:

@@ -285,32 +285,6 @@ def _acts(node: ast.stmt) -> bool:
     return False
 
 
-def idle_beside(statements: list[ast.stmt], loop: ast.stmt) -> tuple[bool, bool] | None:
-    """Tells what threads outside `loop` can do while others wait there; None if the loop is not in the statements.
-
-    (whether they change no memory, whether they come to a barrier of the block, behind which they wait themselves).
-    """
-    for k, one in enumerate(statements):
-        if one is loop:
-            idle, stopped = True, False
-        elif isinstance(one, ast.If):
-            idle, stopped = idle_beside(one.body, loop) or idle_beside(one.orelse, loop) or (None, None)
-            if idle is None:
-                continue
-            idle = idle and not any(_acts(other) for other in one.orelse)
-        elif any(inner is loop for inner in ast.walk(one)):  # a loop of which other iterations may be going on
-            return False, False
-        else:
-            continue
-        for after in statements[k + 1 :]:
-            if stopped or not idle:
-                break
-            stopped = isinstance(after, ast.Expr) and ast.unparse(after).endswith("syncthreads()")
-            idle = stopped or not _acts(after)
-        return idle, stopped
-    return None
-
-
 def _way(statements: list[ast.stmt], line: int) -> list[tuple[list[ast.stmt], ast.stmt]]:
     """The statements that hold a line, the innermost last, each with the list that it stands in."""
     for one in statements:
@@ -318,6 +292,22 @@ def _way(statements: list[ast.stmt], line: int) -> list[tuple[list[ast.stmt], as
             deeper = (_way(getattr(one, part, []), line) for part in ("body", "orelse"))
             return [(statements, one), *next(filter(None, deeper), [])]
     return []
+
+
+def idle_beside(src: Source, loop: ast.stmt) -> bool:
+    """Whether threads beside a loop in which others wait change no memory before they wait, too, at a barrier."""
+    way = _way(src.body, loop.lineno)
+    while way and way[-1][1] is not loop:
+        way.pop()
+    # Of a loop around it other iterations may be going on.
+    if not way or any(not isinstance(one, ast.If) or any(map(_acts, one.orelse)) for _, one in way[:-1]):
+        return False
+    for after in (one for block, here in reversed(way) for one in block[block.index(here) + 1 :]):
+        if isinstance(after, ast.Expr) and ast.unparse(after).endswith("syncthreads()"):
+            return True
+        if _acts(after):
+            return False
+    return True
 
 
 def statement_at(src: Source, line: int) -> ast.stmt | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from dwlab.simt import source, trace, types
+from dwlab.simt.limits import short
 from dwlab.simt.memory import Array, Lanes, LocalArray, Mask, Root
 from dwlab.simt.options import Hazard, HazardError, Options, UnsupportedError
 from dwlab.simt.order import Order
@@ -346,13 +347,7 @@ class State:
     def thread_name(self, block: int, lane: int) -> str:
         """ "thread (x, y, z) of block (x, y, z)", without trailing ones that the launch does not have."""
         thread, place = self.position(block, lane)
-        dims = max([i + 1 for i, n in enumerate(self.block) if n > 1] or [1])
-        grid_dims = max([i + 1 for i, n in enumerate(self.grid) if n > 1] or [1])
-
-        def text(p: tuple, n: int) -> str:
-            return str(p[0]) if n == 1 else str(p[:n])
-
-        return f"thread {text(thread, dims)} of block {text(place, grid_dims)}"
+        return f"thread {short(thread, self.block)} of block {short(place, self.grid)}"
 
     def first_lane(self, where: np.ndarray) -> tuple[int, int, str]:
         """(batch row, lane, its thread's name) of the first True."""

@@ -373,8 +373,7 @@ class Scheduler:
         """Whether the lanes that a strand's loop holds up would change nothing that anybody waits for."""
         if one.post is not None or len(one.own["frames"]) > 1 or not one.own["watchers"]:
             return False
-        found = source.idle_beside(one.own["frame"].source.body, one.own["watchers"][-1].node)
-        return found is not None and found[0]
+        return source.idle_beside(one.own["frame"].source, one.own["watchers"][-1].node)
 
     def counting_strand(self) -> _Strand | None:
         """One that may still end its loop by counting its iterations; if there is none, all wait for each other."""

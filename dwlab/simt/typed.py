@@ -399,15 +399,6 @@ class Typing(Execution):
         self.note_type(node, result)
         return result
 
-    def on_Compare(self, node: ast.Compare) -> object:
-        left = self.eval(node.left)
-        result: Lanes = np.bool_(True)
-        for op, part in zip(node.ops, node.comparators, strict=True):
-            right = self.eval(part)
-            result = np.logical_and(result, self.compare(op, left, right, node))
-            left = right
-        return result
-
     def element_of_tuple(self, items: tuple, index: Lanes, node: ast.Subscript) -> object:
         return super().element_of_tuple(items, np.int64(0), node) if items else None
 

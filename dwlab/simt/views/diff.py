@@ -10,22 +10,14 @@ from dwlab.text import tabular
 if TYPE_CHECKING:
     from dwlab.simt.report import Report
 
-TOTALS = {
-    "global_load_requests": "global load requests",
-    "global_load_sectors": "global load sectors",
-    "global_store_requests": "global store requests",
-    "global_store_sectors": "global store sectors",
-    "global_atomic_sectors": "global atomic sectors",
-    "shared_requests": "shared memory requests",
-    "shared_wavefronts": "shared memory wavefronts",
-    "bank_conflicts": "bank conflicts",
-    "collisions": "atomic collisions",
-    "flops": "FLOPs",
-    "flops64": "FLOPs in float64",
-    "barriers": "barriers",
-    "divergent": "divergent branches",
-    "footprint_bytes": "footprint, bytes",
-}
+_FIELDS = (
+    "global_load_requests global_load_sectors global_store_requests global_store_sectors global_atomic_sectors "
+    "shared_requests shared_wavefronts bank_conflicts collisions flops flops64 barriers divergent footprint_bytes"
+).split()
+TOTALS = {name: name.replace("_", " ").replace("shared", "shared memory") for name in _FIELDS} | {
+    "collisions": "atomic collisions", "flops": "FLOPs", "flops64": "FLOPs in float64",
+    "divergent": "divergent branches", "footprint_bytes": "footprint, bytes",
+}  # fmt: skip
 """Field of Totals -> its name."""
 
 
