@@ -4,15 +4,7 @@ A device array here is memory of its own: ``to_device`` and ``copy_to_host`` cop
 does on a GPU. Everything is done when its call returns, so streams and events have nothing to wait for; they exist so
 that a program written for a GPU runs unchanged. Time does not exist: ``elapsed_time`` raises.
 
-What the interpreter uses:
-
-* ``DeviceNDArray.storage``: the NumPy array that holds the data (a view with the array's shape, strides and dtype),
-* ``DeviceNDArray.allocation`` and ``.offset``: which allocation it lies in and how many bytes from its start. An
-  allocation starts 256-byte aligned, as cudaMalloc's do; two arrays alias if they share one,
-* ``DeviceNDArray.written``: a bool array of the same shape, False where nothing has written yet, or None if everything
-  was written,
-* ``kernel_argument(value)``: what a kernel gets for a host value, and how its result comes back.
-
+The interpreter uses a device array's ``storage``, ``allocation``, ``offset`` and ``written``, and `kernel_argument`.
 Behaviour follows Numba-CUDA 0.30 (numba.cuda.cudadrv.devicearray, .api and .kernels.reduction), error types included.
 """
 
@@ -54,8 +46,9 @@ _POISON = 0xFF  # every byte of fresh memory: NaN as a float, -1 as a signed int
 class Allocation:
     """A piece of device memory.
 
-    ``buffer``: its bytes (uint8), 256-byte aligned. ``written``: a bool a byte, or None when all bytes were written.
-    ``stored``: the line of the first store that a kernel has made to it, whatever value it stored; 0 if none has.
+    ``buffer``: its bytes (uint8), 256-byte aligned, as cudaMalloc's are; arrays that share one alias. ``written``: a
+    bool a byte, or None when all bytes were written. ``stored``: the line of the first store that a kernel has made to
+    it, whatever value it stored; 0 if none has.
     """
 
     def __init__(self, nbytes: int, *, written: bool) -> None:
@@ -176,7 +169,9 @@ def _check_stream(stream: Any) -> Any:
 
 
 class _DeviceBase:
-    """The base of device arrays and records: data in ``storage``, a place in an allocation, a default stream."""
+    """The base of device arrays and records: a place in an allocation, a default stream, and ``storage``, the data as
+    a NumPy array of this shape, dtype and these strides.
+    """
 
     __cuda_memory__ = True
     __cuda_ndarray__ = True

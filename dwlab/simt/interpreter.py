@@ -22,7 +22,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import numpy as np
 
-from dwlab.simt import arraymethods, intrinsics, libdevice, source, trace, types
+from dwlab.simt import arraymethods, intrinsics, libdevice, source, types
 from dwlab.simt.access import Accesses, constant_of
 from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
@@ -405,10 +405,8 @@ class Execution(Accesses):
         """Splits a mask and counts the warps that diverge."""
         yes, no = mask.split(condition)
         if self.tracing and yes is not None and no is not None and yes.array.shape[1] > 1:
-            rows = yes.array.shape[0]
-            wide = np.ascontiguousarray(np.broadcast_to(yes.array, (rows, self.padded)))
-            divergent = trace.count_divergent(wide, mask.rows(rows) if rows in (1, self.nb) else mask.full)
-            self.line(node).divergent += int(divergent) * (self.nb // rows)
+            here, there = (one.array.reshape(len(one.array), -1, 32).any(axis=2) for one in (yes, no))
+            self.line(node).divergent += int(np.count_nonzero(here & there)) * (self.nb // len(here))
         return yes, no
 
     def do_While(self, node: ast.While) -> Mask | None:

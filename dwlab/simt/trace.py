@@ -8,7 +8,6 @@ memory need.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numba
@@ -17,19 +16,10 @@ import numpy as np
 
 def _compiled(function: Callable) -> Callable:
     """numba.njit with its disk cache where a cache can be written, without it elsewhere."""
-    ready = None
-
-    @functools.wraps(function)
-    def call(*args):
-        nonlocal ready
-        if ready is None:
-            try:
-                ready = numba.njit(cache=True)(function)
-            except RuntimeError:  # no place for a cache file
-                ready = numba.njit(function)
-        return ready(*args)
-
-    return call
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:  # no place for a cache file
+        return numba.njit(function)
 
 
 @_compiled
@@ -150,24 +140,6 @@ def count_shared(element, mask, start, itemsize, counts, times):
                 used += distinct * itemsize
     for k, n in enumerate((requests, 0, 0, used, wavefronts, ideal, lanes, collisions)):
         counts[k] += n * times
-
-
-@_compiled
-def count_divergent(condition, mask):
-    """Warps in which active lanes disagree on a condition."""
-    divergent = 0
-    for row in range(condition.shape[0]):
-        for start in range(0, condition.shape[1], 32):
-            yes = no = False
-            for lane in range(start, start + 32):
-                if mask[row, lane]:
-                    if condition[row, lane]:
-                        yes = True
-                    else:
-                        no = True
-            if yes and no:
-                divergent += 1
-    return divergent
 
 
 # Shadow memory keeps, for each granule of an array, three records: the last plain write, the reads since, the atomics
