@@ -131,16 +131,11 @@ class _Life:
     """
 
     def __init__(self) -> None:
-        self.clock, self.over = 0, False
+        self.clock, self.over = 0, False  # over: nothing more is written down
         self.arrays: dict[int, LocalArray] = {}  # kept, so that their ids stay theirs
         self.open: dict[tuple[int, int], list[int]] = {}  # array, element -> written at, last read at
         self.spans: list[tuple[int, int, int]] = []  # from, to, words
         self.whole: dict[int, int] = {}
-
-    def done(self) -> _Life:
-        """Nothing more is written down."""
-        self.over = True
-        return self
 
     def close(self, key: tuple[int, int]) -> None:
         begin, end = self.open.pop(key, (0, -1))
@@ -148,7 +143,7 @@ class _Life:
             self.spans.append((begin, end, self.arrays[key[0]].dtype.itemsize // 4))
 
     def write(self, base: LocalArray, element: Lanes, constant: bool) -> None:
-        if self.over or not self.fixed(base, element):
+        if not self.fixed(base, element):
             return
         key = (id(base), int(element))
         self.close(key)
@@ -156,13 +151,16 @@ class _Life:
             self.open[key] = [self.clock, -1]
 
     def read(self, base: LocalArray, element: Lanes) -> None:
-        if self.over or not self.fixed(base, element):
+        if not self.fixed(base, element):
             return
         span = self.open.get((id(base), int(element)))
         if span is not None:
             span[1] = self.clock
 
     def fixed(self, base: LocalArray, element: Lanes) -> bool:
+        """Whether an access is written down by its element."""
+        if self.over:
+            return False
         self.clock += 1
         self.arrays[id(base)] = base
         if element.ndim:
@@ -196,7 +194,7 @@ class Costing(Execution):
         self.fetched: dict[int, list[float]] = {}  # root -> fetched, again, sum of gaps
         self.last_block: dict[int, np.ndarray] = {}
         self.local_words = 0
-        self.life: _Life | None = None
+        self.life, self.begun = _Life(), False
         self.brackets = 0
         self.narrow = False  # whether an integer type of 32 bits at most is being converted to
         self.number_of_loads = 0
@@ -204,12 +202,9 @@ class Costing(Execution):
     # ----------------------------------------------------------------- batches
 
     def portions(self, most: int) -> Iterator[tuple[int, int]]:
-        if self.only == self.blocks_total:
-            yield from super().portions(most)
-        else:
-            middle = (self.blocks_total - self.only) // 2
-            stop = middle + self.only
-            yield from ((first, min(most, stop - first)) for first in range(middle, stop, most))
+        middle = (self.blocks_total - self.only) // 2
+        stop = middle + self.only
+        yield from ((first, min(most, stop - first)) for first in range(middle, stop, most))
 
     def run_batch(self, first: int, count: int, arguments: list[object]) -> None:
         self.seen: dict[int, np.ndarray] = {}
@@ -221,7 +216,8 @@ class Costing(Execution):
         self.warp_waits = np.zeros((count, self.padded // 32), np.int64)
         self.warp_misses = np.zeros((count, self.padded // 32), np.int64)
         self.values: dict[tuple, tuple] = {}
-        self.life = _Life() if self.life is None else self.life.done()  # batches are alike
+        self.life.over = self.begun  # batches are alike
+        self.begun = True
         super().run_batch(first, count, arguments)
         self.finish_stores()
         self.values.clear()

@@ -496,7 +496,7 @@ class Execution(Accesses):
             )
         if self.strands is not None:
             if read and watch.same >= self._LONG:
-                self.strands.give_up()
+                self.strands.raise_deadlock()
             if (watch.same and read) or iteration % 8 == 0:
                 sure = 2 if for_ever else watch.same >= self._LIKELY
                 self.strands.iterated(watch.same if read else 0, int(sure), places)

@@ -235,6 +235,10 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
              "flag[cuda.blockIdx.x + 1] = 1"],
             280, 1024, ["line 5", "16 blocks have not begun", "264"],
         ),
+        (
+            ["n = 0", "if cuda.threadIdx.x == 5:", "    while flag[0] == 0 and n < 1000000:", "        n += 1"],
+            3, 32, ["line 4", "(and 2 more)"],
+        ),
     ],
 )  # fmt: skip
 def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block, words):

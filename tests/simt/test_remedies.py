@@ -47,8 +47,8 @@ def around(lines, at):
     return found
 
 
-def opened(lines, at, above):
-    """What a barrier needs around it that stands outside of an `if`, though behind it that `if`'s line `at` comes."""
+def opened(lines, above):
+    """The head of an `if` that goes on behind a barrier that stands outside of it."""
     head = lines[above].strip()
     if head == "else:":
         start = next(k for k in range(above - 1, -1, -1) if indent(lines[k]) == indent(lines[above]))
@@ -72,7 +72,7 @@ def mended(lines, race):
         value, inside = f"{left} + {right}" if op == "+=" else right, indent(out[at])
         wait = indent(out[above if outside else at]) + barrier[0]
         again = [wait] * said.endswith("behind it")
-        head = [opened(out, at, above)] if outside else []
+        head = [opened(out, above)] if outside else []
         out[at : at + 1] = [f"{inside}value = {value}", wait, *head, f"{inside}{left} = value", *again]
     elif "between two turns" in said:
         loop = max(k for k in range(at) if out[k].lstrip().startswith(("for", "while")))
@@ -82,10 +82,9 @@ def mended(lines, race):
         return [out[: earlier + 1], [*BEFORE, *out[earlier + 1 :]]]
     elif place := re.search(r"before line (\d+)", said):
         out.insert(int(place[1]) - 1, indent(out[int(place[1]) - 1]) + barrier[0])
-    elif outside and out[above].strip() == "else:":
-        out[above : above + 1] = [indent(out[above]) + barrier[0], opened(out, at, above)]
     elif outside:
-        out[at:at] = [indent(out[above]) + barrier[0], opened(out, at, above)]
+        other = out[above].strip() == "else:"
+        out[above if other else at : above + 1 if other else at] = [indent(out[above]) + barrier[0], opened(out, above)]
     else:
         out.insert(earlier + 1, indent(out[earlier]) + barrier[0])
     return [out]
@@ -129,21 +128,16 @@ def test_a_named_remedy_repairs(share):
     assert len(ROWS) * EACH >= 300 and len(failed) <= len(done) // 20, failed[:3]
 
 
-def test_the_farther_of_two_clashes_is_named():
-    """A barrier would order those of one block only."""
-    kernel = kernel_of("y", "if cuda.grid(1) == 40:", "    y[0] = 5", "cuda.atomic.add(y, 0, 1)")
-    races = [one for one in simt.xray(kernel, 3, 64, np.zeros(1)).hazards if one.kind == "race"]
-    assert "another launch or an atomic on both lines" in races[0].message
-
-
 @pytest.mark.parametrize(
     "lines, dtype, kind, says",
     [
         (["y[0] = cuda.grid(1)"], "f8", "two writers", "both write y element [0]"),
         (["if y[0] < x:", "    y[0] = x"], "f4", "race", "an atomic in place of the line, or one thread alone"),
+        # A barrier would order those of one block only: the farther of two clashes is named.
+        (["if x == 41:", "    y[0] = 5", "cuda.atomic.add(y, 0, 1)"], "f8", "race", "an atomic on both lines"),
         (["y[0] += 1"], "u2", "race", "of uint16 there is no cuda.atomic.add, so let one thread do it"),
     ],
 )
 def test_what_no_remedy_is_sure_for_says_what_meets_and_why(lines, dtype, kind, says):
     kernel = kernel_of("y", "x = cuda.grid(1) + 1", *lines)
-    assert says in next(one for one in simt.xray(kernel, 1, 64, np.zeros(1, dtype)).hazards if one.kind == kind).message
+    assert says in next(one for one in simt.xray(kernel, 3, 64, np.zeros(1, dtype)).hazards if one.kind == kind).message
