@@ -209,13 +209,6 @@ def contains(run: Execution, node: ast.AST, array: AnyArray | Chosen, wanted: ob
     return found
 
 
-def _wide(dtype: np.dtype) -> np.dtype:
-    """The type that Numba sums elements of this one in."""
-    if dtype.kind in "bi":
-        return types.INT64
-    return types.UINT64 if dtype.kind == "u" else dtype
-
-
 def _applied(op: Callable) -> Callable:
     def step(run: Execution, node: ast.AST, total: Lanes, v: Lanes) -> Lanes:
         return types.cast(run.apply(op, total, types.cast(v, total.dtype), node), total.dtype)
@@ -228,8 +221,8 @@ def _total(op: Callable, first: int) -> Callable:
     step = _applied(op)
 
     def method(run: Execution, node: ast.AST, array: AnyArray) -> Lanes:
-        begin = _wide(array.dtype).type(first)
-        return _folded(run, node, array, begin, lambda total, v: step(run, node, total, v))
+        wide = {"b": types.INT64, "i": types.INT64, "u": types.UINT64}.get(array.dtype.kind, array.dtype)  # as Numba
+        return _folded(run, node, array, wide.type(first), lambda total, v: step(run, node, total, v))
 
     return method
 

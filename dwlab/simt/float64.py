@@ -147,9 +147,6 @@ class Watch:
         if not self.constant(operands(node)[1]):
             self.count(node)
 
-    def all_narrow(self, arguments: list[Lanes], node: ast.Call) -> bool:
-        return all(self.narrow(value, part) for value, part in zip(arguments, node.args, strict=False))
-
     def computed(self, result: object, arguments: list[Lanes], node: ast.Call) -> None:
         """A function's result in float64, or of float64 arguments."""
         if all(self.constant(a) for a in node.args):

@@ -24,7 +24,6 @@ import numpy as np
 
 from dwlab.simt import arraymethods, intrinsics, libdevice, source, types
 from dwlab.simt.access import Accesses, constant_of
-from dwlab.simt.intrinsics import Group
 from dwlab.simt.memory import NUMBERS, AnyArray, Array, Lanes, Mask, Range, Record, join
 from dwlab.simt.names import NAMES, DeviceName, may_be_global
 from dwlab.simt.options import (
@@ -981,8 +980,6 @@ class Execution(Accesses):
                 return Method(_NUMBER_METHODS[name], base)
         if isinstance(base, NUMBERS):
             raise self.refuse(node, f"{kind_name(base)} has no {name!r} in a kernel")
-        if isinstance(base, Group) and name == "sync":
-            return Method(lambda run, node, group: run.grid_sync(node), base)
         if isinstance(base, tuple) and hasattr(base, "_fields") and name in base._fields:
             return getattr(base, name)
         if isinstance(base, tuple) and name == "index":
@@ -1375,12 +1372,9 @@ class Execution(Accesses):
         index = np.where(index < 0, index + len(items), index)[()]
         result = items[0]
         for k, value in enumerate(items[1:], 1):
-            if isinstance(value, NUMBERS):
-                result = np.where(index == k, value, result)[()]
-            else:
-                mask, _ = self.mask.split(index == k)
-                if mask is not None:
-                    result = self.merge(mask, value, result, "the tuple's element")
+            mask, _ = self.mask.split(index == k)
+            if mask is not None:
+                result = self.merge(mask, value, result, "the tuple's element")
         return result
 
     def indices_of(self, node: ast.Subscript) -> tuple:
@@ -1453,11 +1447,12 @@ class Execution(Accesses):
             numbers = [self.number(a, node) for a in arguments]
             result, each = self.call_at(node, types.math_call, function, numbers)
             out = result[0] if isinstance(result, tuple) else result
-            if self.watch is not None and types.math_in_float64(function, arguments) and not (
-                function is math.copysign and self.watch.all_narrow(arguments, node)
+            wide = types.math_type(function, tuple(v.dtype for v in numbers)) == types.FLOAT64
+            if self.watch is not None and wide and not (
+                function is math.copysign and all(map(self.watch.narrow, numbers, node.args))
             ):  # fmt: skip
                 self.count_flops(node, types.FLOAT32, each)
-                self.watch.computed(result, arguments, node)
+                self.watch.computed(result, numbers, node)
             else:
                 self.count_flops(node, out.dtype, each)
             return result

@@ -10,7 +10,6 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
     from dwlab.simt.interpreter import Execution
 
 FULL = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Group:
-    """The grid, as cg.this_grid() gives it."""
 
 
 _meanings: dict[int, tuple[object, Callable]] = {}  # by ids, which stay theirs as the functions are kept beside
@@ -885,6 +879,7 @@ def _vector(run: Execution, node: ast.Call, name: str, arguments: list[object]) 
 _VOTES = ("ballot_sync", "any_sync", "all_sync", "eq_sync")
 _PLAIN: dict[str, Callable] = {
     "syncthreads": lambda run, node: run.barrier(node), "syncwarp": _syncwarp,
+    "cg.grid.sync": lambda run, node: run.grid_sync(node),
     "threadfence": partial(_fence, scope=GPU), "threadfence_block": partial(_fence, scope=BLOCK),
     "threadfence_system": partial(_fence, scope=GPU),
     "activemask": _activemask, "lanemask_lt": _lanemask_lt, "brev": _brev,
@@ -895,9 +890,10 @@ _PLAIN: dict[str, Callable] = {
     **{how: partial(_match, how=how) for how in ("match_any_sync", "match_all_sync")},
     **{how: partial(_shuffle, how=how) for how in ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")},
 }  # fmt: skip
+_WHOLE_GRID = DeviceName("cg.grid", ("sync",))
 _OF_THE_CALL: dict[str, Callable] = {
     "grid": _grid, "gridsize": _gridsize, "shared.array": shared_array, "local.array": local_array,
-    "const.array_like": const_array, "cg.this_grid": lambda run, node: Group(),
+    "const.array_like": const_array, "cg.this_grid": lambda run, node: _WHOLE_GRID,
 }  # fmt: skip
 """Functions that look at the call itself."""
 NAMES.update({name: DeviceName(name) for name in (*_PLAIN, *_OF_THE_CALL) if "." not in name})

@@ -6,7 +6,7 @@ from dwlab.gpu.driver import SHARED_UNASKED
 from dwlab.gpu.occupancy import LIMITS, Limits
 from dwlab.simt.options import DimensionError, LaunchError
 
-MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_GRID, CURE = (2**31 - 1, 65535, 65535), ": put the large axis on x"
 
 
 def limits(compute_capability: tuple[int, int]) -> Limits:
@@ -50,14 +50,10 @@ def check_launch(grid: tuple, block: tuple, dynamic_shared: int, cc: tuple[int, 
         raise LaunchError(
             f"block {block} has {threads} threads; a block holds at most {device.threads_per_block}: make it smaller"
         )
-    for axis, size, most in zip("xyz", block, device.block_dims, strict=True):
-        if size > most:
-            raise LaunchError(f"block {block}: its {axis} size {size} is over the limit of {most}")
-    for axis, size, most in zip("xyz", grid, MAX_GRID, strict=True):
-        if size > most:
-            raise LaunchError(
-                f"grid {grid}: its {axis} size {size} is over the limit of {most}: put the large axis on x"
-            )
+    for what, sizes, ends, cure in (("block", block, device.block_dims, ""), ("grid", grid, MAX_GRID, CURE)):
+        for axis, size, most in zip("xyz", sizes, ends, strict=True):
+            if size > most:
+                raise LaunchError(f"{what} {sizes}: its {axis} size {size} is over the limit of {most}{cure}")
     if dynamic_shared < 0:
         raise LaunchError(f"dynamic shared memory of {dynamic_shared} bytes: must not be negative")
 

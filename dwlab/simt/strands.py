@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dwlab.simt import hostapi, limits, source
-from dwlab.simt.memory import NUMBERS, Mask
+from dwlab.simt.memory import Mask
 from dwlab.simt.options import DeadlockError
 from dwlab.simt.state import Frame, Restart
 
@@ -314,10 +314,10 @@ class Scheduler:
         lanes = np.zeros(run.lanes_shape, np.bool_)
         for one in group:
             lanes |= one.own["mask"].full
-        merged = [
-            _merge([(one.own["mask"], one.post.arguments[k]) for one in group])
-            for k in range(len(first.post.arguments))
-        ]
+        merged = first.post.arguments
+        for one in group[1:]:
+            both = zip(one.post.arguments, merged, strict=True)
+            merged = [run.merge(one.own["mask"], new, old, "an argument") for new, old in both]
         run.mask = Mask(lanes, run.lanes_shape)
         run.meeting_lines = sorted({one.post.node.lineno for one in group}) if first.post.kind == "block" else []
         result = first.post.function(merged)
@@ -427,13 +427,3 @@ def resident_blocks(run: Execution) -> int:
     shared = run.found.shared + run.dynamic_shared + per_sm.shared_reserved
     fit = min(per_sm.blocks_per_sm, per_sm.threads_per_sm // run.padded, per_sm.shared_per_sm // max(1, shared))
     return max(1, fit) * hostapi.sms(run.options.compute_capability)
-
-
-def _merge(parts: list[tuple[Mask, object]]) -> object:
-    """A value whose lanes come from several strands."""
-    result = parts[0][1]
-    if not isinstance(result, NUMBERS):
-        return result
-    for mask, value in parts[1:]:
-        result = np.where(mask.full, value, result)
-    return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,15 @@ class Items:
     item: Callable[[np.int64], object]
 
 
+def by_lane(which: Lanes, values: Sequence[Lanes]) -> Lanes:
+    """Each lane's own of several values, of which it has the number `which`."""
+    result = values[0]
+    for k, value in enumerate(values[1:], 1):
+        if value is not result and (np.ndim(value) or np.ndim(result) or value != result):
+            result = np.where(which == k, value, result)
+    return result
+
+
 @dataclass(frozen=True)
 class Chosen:
     """An array that is another one in other lanes. which: its number among `options`, lane by lane."""
@@ -51,19 +60,11 @@ class Chosen:
 
     @property
     def shape(self) -> tuple[Lanes, ...]:
-        return tuple(self.by_lane([one.shape[k] for one in self.options]) for k in range(len(self.options[0].shape)))
+        return tuple(by_lane(self.which, each) for each in zip(*(one.shape for one in self.options), strict=True))
 
     @property
     def strides(self) -> tuple[int, ...]:
         return self.options[0].strides
-
-    def by_lane(self, values: list[Lanes]) -> Lanes:
-        """Each lane's own value, from one for each option."""
-        result = values[0]
-        for k, value in enumerate(values[1:], 1):
-            if value is not result and (np.ndim(value) or np.ndim(result) or value != result):
-                result = np.where(self.which == k, value, result)
-        return result
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,7 @@ class Versions:
 
     def as_type(self, dtype: np.dtype) -> Lanes:
         """The value in the type that the variable has where it is read."""
-        result = types.cast(self.parts[0], dtype)
-        for k, part in enumerate(self.parts[1:], 1):
-            result = np.where(self.which == k, types.cast(part, dtype), result)
-        return result
+        return by_lane(self.which, [types.cast(part, dtype) for part in self.parts])
 
 
 def versions(mask: Mask, new: object, old: object) -> Versions | None:

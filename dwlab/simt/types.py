@@ -204,11 +204,6 @@ def compared_in(left: np.dtype, right: np.dtype) -> np.dtype:
     return INT64 if left.kind in "iub" and right.kind in "iub" else np.promote_types(left, right)
 
 
-def math_in_float64(function: Callable, args: list[Value]) -> bool:
-    """Whether a function of the math module is computed in float64."""
-    return _math_type(function, tuple(a.dtype for a in args)) == FLOAT64
-
-
 _NARROW = {BOOL, INT8, np.dtype(np.uint8), np.dtype(np.int16), FLOAT16, FLOAT32}  # what converts to float32 safely
 _OF_FLOATS = {math.copysign, math.fmod, math.frexp, math.ldexp, math.nextafter, math.pow, math.remainder}
 """Functions that Numba-CUDA has for floats only, to which integers convert; of others there is one for integers."""
@@ -221,7 +216,7 @@ def as_float(*dtypes: np.dtype) -> np.dtype:
 
 
 @functools.cache
-def _math_type(function: Callable, dtypes: tuple[np.dtype, ...]) -> np.dtype:
+def math_type(function: Callable, dtypes: tuple[np.dtype, ...]) -> np.dtype:
     """float16, float32 or float64: in which a function of the math module is computed, by Numba-CUDA's signatures."""
     if function is math.ldexp or (function is math.pow and dtypes[-1].kind == "i" and dtypes[-1].itemsize <= 4):
         dtypes = dtypes[:1]
@@ -416,7 +411,7 @@ _FREE_MATH = {math.fabs, math.floor, math.ceil, math.trunc, math.copysign, math.
 def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int]:
     """(result, FLOPs per lane) of a function of the `math` module, in the precision that Numba-CUDA computes it in.
 
-    See _math_type.
+    See math_type.
     """
     target = _MATH.get(function)
     if target is not None and len(args) != (2 if function in _OF_TWO else 1):
@@ -426,7 +421,7 @@ def math_call(function: Callable, args: list[Value]) -> tuple[Value | tuple, int
         raise UnsupportedError(f"math.{function.__name__} takes real numbers")
     if target is None:
         raise UnsupportedError(f"math.{function.__name__} is not available in Numba-CUDA kernels")
-    dtype = _math_type(function, dtypes)
+    dtype = math_type(function, dtypes)
     values = [cast(a, INT32 if k and function is math.ldexp else dtype) for k, a in enumerate(args)]
     return target(*values), 0 if function in _FREE_MATH else 1
 

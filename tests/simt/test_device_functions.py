@@ -2,6 +2,7 @@
 
 import cmath
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -338,4 +339,4 @@ def test_a_kernel_for_some_types_alone():
     special[1, 1](out, 7.9)
     assert out[0] == 7
     with pytest.raises(RuntimeError, match="already specialized"):
-        special.specialize(out, 3)
+        pickle.loads(pickle.dumps(special)).specialize(out, 3)

@@ -92,26 +92,13 @@ def counts(pattern: AccessPattern) -> Counts:
     used = {address + byte for _, address in active for byte in range(pattern.itemsize)}
     if not active:
         return Counts(requests=0, active_lanes=0, bytes_used=0)
+    common = (1, len(active), len(used))
     if pattern.space == "shared":
         waves = [max((len(words) for words in banks.values()), default=0) for banks in bank_words(pattern)]
         ideal = sum(wave > 0 for wave in waves)
-        return Counts(
-            requests=1,
-            active_lanes=len(active),
-            bytes_used=len(used),
-            wavefronts=sum(waves),
-            ideal_wavefronts=ideal,
-            bank_conflicts=sum(waves) - ideal,
-        )
+        return Counts(*common, wavefronts=sum(waves), ideal_wavefronts=ideal, bank_conflicts=sum(waves) - ideal)
     sectors = len({byte // SECTOR for byte in used})
-    return Counts(
-        requests=1,
-        active_lanes=len(active),
-        bytes_used=len(used),
-        sectors=sectors,
-        ideal_sectors=-(-len(used) // SECTOR),
-        bytes_moved=SECTOR * sectors,
-    )
+    return Counts(*common, sectors=sectors, ideal_sectors=-(-len(used) // SECTOR), bytes_moved=SECTOR * sectors)
 
 
 def _some(count: int, noun: str) -> str:
