@@ -41,7 +41,7 @@ VECTORS: dict[str, tuple[str, int]] = {
 """The vector types: their names, both spellings -> (the elements' type, how many)."""
 
 NAMES: dict[str, DeviceName] = {name: DeviceName(name) for name in ("laneid", "warpsize", "nanosleep", *CACHE_HINTS)}
-"""What a kernel finds under `cuda.`; what runs a function of these (intrinsics, libdevice) adds its name."""
+"""The names under `cuda.` in a kernel; what runs a function of these (intrinsics, libdevice) adds its name."""
 NAMES |= {name: DeviceName(name, _AXES) for name in ("threadIdx", "blockIdx", "blockDim", "gridDim")}
 _vectors = {f"{element}x{count}": DeviceName(f"{element}x{count}") for element, count in VECTORS.values()}
 NAMES |= {name: _vectors[f"{element}x{count}"] for name, (element, count) in VECTORS.items()}  # an alias is that type

@@ -316,7 +316,7 @@ def statement_at(src: Source, line: int) -> ast.stmt | None:
 
 
 def between(src: Source, line: int, other: int, partly: bool) -> str:
-    """Where what orders two lines of a function must stand, in words, "" where anywhere between them will do.
+    """The place of what orders two lines of a function, in words; "" if anywhere between them will do.
 
     partly: whether some threads do not come to `line`, which may be `other`.
     """

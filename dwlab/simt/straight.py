@@ -116,7 +116,7 @@ class Maker:
         self.counts: dict[int, list] = {}
 
     def plan(self, straight: Straight) -> Plan | None:
-        """What the statements become; None where they must be executed one by one."""
+        """The function that the statements become; None where they must be executed one by one."""
         inputs, lines = ", ".join(f"v_{name}" for name in straight.reads), []
         try:
             for statement in straight.statements:

@@ -32,7 +32,7 @@ Types = dict[int, np.dtype]
 
 @dataclass(frozen=True)
 class Found:
-    """What there is on all paths of a kernel and of the functions that it calls, for arguments of some types.
+    """The properties of all paths of a kernel and of the functions that it calls, for arguments of some types.
 
     types: of the names of each function, by `types_key`.  shared, local: bytes that a block and a thread declare.
     stored: names of arguments' arrays that are stored to.  names: all that are written down, attributes too.  straight:
@@ -56,7 +56,7 @@ class Torn:
 
 
 def found(run: Execution, arguments: list[object]) -> Found:
-    """What a launch's kernel has on all paths. Raises UnsupportedError as Numba would.
+    """The properties of a launch's kernel on all paths. Raises UnsupportedError as Numba would.
 
     Kept in run.frozen: once for each kernel and types of arguments.
     """
