@@ -170,7 +170,7 @@ class _Read(ast.NodeTransformer):
         return node
 
     def _found(self, made: Any) -> list[_Read]:
-        """What a function stands for: itself, or what it calls one after the other."""
+        """The functions that one stands for: itself, or those that it calls one after the other."""
         if made.py_func.__code__.co_filename == unroll.in_sequence.__code__.co_filename:
             inner = inspect.getclosurevars(made.py_func).nonlocals
             return [one for half in ("first", "second") if half in inner for one in self._found(inner[half])]
@@ -230,7 +230,7 @@ def _of_all(members: list[_Read], found: dict[Any, Function]) -> ast.FunctionDef
     trees, taken = [tree, *(one.tree for one in members)], Function(tree).names()
 
     def number(name: str, values: list[Any]) -> ast.expr:
-        """What stands for a number: itself, or the parameter that it is."""
+        """The text that stands for a number: itself, or the parameter that it is."""
         if len(set(values)) == 1:
             return ast.Constant(values[0])
         name = columns.setdefault(tuple(values), unused(name, taken))
