@@ -13,8 +13,8 @@ Columns of x come in eights, halves of an A. Those beside the map are not stored
 0 * NaN is NaN: a product would carry it to outputs whose window it is not in. So a block that finds a number which is
 not finite, as it loads them, goes output by output instead. Elements are loaded one by one, so maps are of any size.
 
-Predicted, on an H200, of 32 images of 128 channels of 56 x 56 and K = 31: 9.1 M mma, 70,000 a multiprocessor, 65 µs at
-0.62 a clock; of 512 channels of 14 x 14 and K = 27: 0.8 M mma, 6 µs, behind loads and other instructions, some 15 µs.
+Predicted, on an H200, of 32 images of 128 channels of 56 x 56 and K = 31: 8.0 M mma, 61,000 a multiprocessor, 56 µs at
+0.62 a clock; of 512 channels of 14 x 14 and K = 27: 1.2 M mma, 8 µs, behind loads and other instructions, some 16 µs.
 Traffic: x once for each strip and tile of columns, with K - 1 rows more; a channel's filter for each block; y once.
 """
 
