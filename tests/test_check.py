@@ -50,9 +50,8 @@ def test_every_wrong_kernel_is_rejected_for_the_right_reason(wrong, monkeypatch)
         pytest.skip("a GPU must not run it")
     if wrong.path == "forward":
         monkeypatch.setattr(judge, "_STEPS", 10_000)  # the endless one takes all of them
-    channels = wrong.path == "backward" and wrong.pattern != "parts not written"
-    few = 12 if channels else 48  # where a thread has a whole channel, a problem takes the interpreter long
-    few = few if target.mode != "gpu" and wrong.name not in WHOLE else None
+    channels = wrong.path == "backward" and wrong.pattern != "parts not written"  # a thread has one: it takes long
+    few = (12 if channels else 48) if target.mode != "gpu" and wrong.name not in WHOLE else None
     verdict = check(wrong.kernel, launch=wrong.launch, path=wrong.path, most=few)
     assert not verdict.passed
     assert verdict.patterns[0] == wrong.pattern, str(verdict)
