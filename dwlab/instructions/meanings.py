@@ -5,6 +5,8 @@ as they are (dwlab.simt.meanings says more). `checked` holds them to the row's l
 the compiler does.
 """
 
+# ruff: noqa: F401, F403
+
 from __future__ import annotations
 
 import ast
@@ -15,40 +17,13 @@ from collections.abc import Callable
 import numpy as np
 
 from dwlab.gpu.inline_ptx import Instruction
-from dwlab.instructions.bulk import (
-    copy_box,
-    fence_async,
-    mbarrier_arrive,
-    mbarrier_expect,
-    mbarrier_init,
-    mbarrier_wait,
-)
-from dwlab.instructions.groups import fence, group_commit, group_mma, group_sparse_mma, group_wait
-from dwlab.instructions.narrow import (
-    add_rn,
-    bfloats,
-    dp4a,
-    float_of_word,
-    halves,
-    join_bfloats,
-    join_halves,
-    pack_s8,
-    prmt,
-    rint,
-    tf32,
-    word_of_float,
-)
-from dwlab.instructions.sparse import sparse_mma
-from dwlab.instructions.tensor import ldmatrix, mma
-from dwlab.instructions.wide import commit, copy, copy_or_zeros, load, nothing, store, wait
+from dwlab.instructions.bulk import *
+from dwlab.instructions.groups import *
+from dwlab.instructions.narrow import *
+from dwlab.instructions.sparse import *
+from dwlab.instructions.tensor import *
+from dwlab.instructions.wide import *
 from dwlab.simt.meanings import Execution, Lanes, cast
-
-__all__ = [
-    "add_rn", "bfloats", "checked", "commit", "copy", "copy_box", "copy_or_zeros", "dp4a", "fence", "fence_async",
-    "float_of_word", "group_commit", "group_mma", "group_sparse_mma", "group_wait", "halves", "join_bfloats",
-    "join_halves", "ldmatrix", "load", "mbarrier_arrive", "mbarrier_expect", "mbarrier_init", "mbarrier_wait", "mma",
-    "nothing", "pack_s8", "prmt", "rint", "sparse_mma", "store", "tf32", "wait", "word_of_float",
-]  # fmt: skip
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
