@@ -424,7 +424,11 @@ class DeviceNDArray(_DeviceBase):
             from_flags = value.written if isinstance(value, _DeviceBase) else None
             flags[key] = True if from_flags is None else from_flags
 
-    __getitem__, __setitem__ = getitem, setitem
+    def __getitem__(self, item: Any) -> Any:  # by name: a profile stands in for getitem and setitem
+        return self.getitem(item)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.setitem(key, value)
 
 
 class DeviceRecord(_DeviceBase):
