@@ -54,7 +54,8 @@ def tree(folder: Path, commit: str) -> Path:
     place = folder / commit
     if not place.exists():
         with tarfile.open(fileobj=io.BytesIO(git("archive", commit, "dwlab"))) as archive:
-            archive.extractall(place, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from 3.11.4 on
+            archive.extractall(place)
     return place
 
 

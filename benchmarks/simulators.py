@@ -100,7 +100,8 @@ def environment(folder: Path) -> Path:
             how = ["--no-deps", "--no-binary", one.split("=")[0], "-d", folder]
             subprocess.run([python, "-m", "pip", "download", "-q", *how, one], check=True)
             with tarfile.open(packed) as archive:
-                archive.extractall(folder, filter="data")
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from 3.11.4 on
+                archive.extractall(folder)
     return python
 
 
