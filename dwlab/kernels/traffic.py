@@ -130,16 +130,12 @@ def pieces(n: int, size: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[i
 
 
 def alike(count: int, *pitches: int, per_sector: int = SECTOR_ELEMENTS) -> list[tuple[int, int]]:
-    """Images that lie alike in their sectors, in all of their arrays: (the first of them, how many there are).
+    """Images that lie alike in their sectors, in all of their arrays: (one of them, how many there are).
 
     pitches: elements of an image in each array. What one of them requests, each of them does.
     """
-    found: dict[tuple[int, ...], tuple[int, int]] = {}
-    for image in range(count):
-        begins = tuple(image * pitch % per_sector for pitch in pitches)
-        first, often = found.get(begins, (image, 0))
-        found[begins] = first, often + 1
-    return list(found.values())
+    kinds = grouped(range(count), lambda image: tuple(image * pitch % per_sector for pitch in pitches))
+    return [(image, often) for _, image, often in kinds]
 
 
 def grouped(things: Iterable[int], kind: Callable[[int], Any]) -> list[tuple[Any, int, int]]:
