@@ -2,8 +2,8 @@
 
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
-network's bytes first, operators and storage types in turn, until the time is over. Ours: the last stages that take the
-layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, in either memory format. int8 is measured
+network's bytes first, operators and storage types in turn, until the time is over; or layers that --problem and --drawn
+give, of no network. Ours: the last stages that take the layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, in either memory format. int8 is measured
 against their float16. Both sides run in CUDA graphs on several sets of buffers, together larger than the L2 as far as
 64 sets are. Results are checked against float64 before a time is taken, ours on fresh inputs after it too. Writes one
 record into FOLDER (the project's own if none is given): a measurement for each stage, layout and layer, and in the
@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import random
 import sys
 import time
 import traceback
@@ -40,8 +41,9 @@ from dwlab.gpu.machine import Machine
 from dwlab.kernels import registry
 from dwlab.measure import baselines, layer_baselines, timing
 from dwlab.model import roofline
-from dwlab.problems import networks
+from dwlab.problems import layers, networks
 from dwlab.problems.layers import DTYPES, LAYOUTS, DepthwiseConv2d, Fused, Pointwise
+from dwlab.report.rows import NO_NETWORK
 from dwlab.text.commandline import whole
 
 NETWORKS = report.VALIDATED
@@ -123,6 +125,19 @@ def plan(ops: Sequence[str], dtypes: Sequence[str], names: Sequence[str] = NETWO
     return [group for turn in in_turn for group in turn if group is not None]
 
 
+def others(texts: Sequence[str], count: int, ops: Sequence[str], dtypes: Sequence[str]) -> list[Group]:
+    """Layers of no network: those of --problem, and so many drawn ones of each op, always the same."""
+    rng, found = random.Random("layers"), [layers.problem(text) for text in texts]
+
+    def between(low: float, high: float) -> int:
+        return round(2 ** rng.uniform(low, high))
+
+    for op, _ in itertools.product(ops, range(count)):
+        C, F, H, W = 8 * between(1, 8), 8 * between(1, 8), between(2.8, 6.8), between(2.8, 6.8)
+        found.append(Pointwise(1, C, F, H, W) if op == "pointwise" else DepthwiseConv2d(1, C, H, W, between(1, 5) | 1))
+    return [Group(variant(replace(one, dtype=dtype), 1, "NHWC"), (), 0.0) for dtype in dtypes for one in found]
+
+
 def variant(problem: Problem, batch: int, layout: str) -> Problem:
     """The problem for so many images in a layout."""
     if isinstance(problem, Fused):
@@ -138,7 +153,7 @@ def candidates(problem: Problem, last: int) -> list[Any]:
 def in_networks(where: Iterable[str]) -> str:
     """The networks that have a layer, and how often: "mobilenet_v1 5×, xception"."""
     counted = Counter(one.split(" ")[0] for one in where)
-    return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items())
+    return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items()) or NO_NETWORK
 
 
 def compile_ahead(stage: Any, problem: Problem) -> None:
@@ -326,6 +341,8 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--op", (), "only these ops", choices=OPS)
     parser.each("--network", NETWORKS, "only these networks' layers")
+    parser.each("--problem", (), "not of networks: this layer")
+    parser.add_argument("--drawn", type=whole(1), default=0, help="not of networks: so many drawn ones of each --op")
     parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=whole(1))
     parser.each("--dtype", ("float32", "float16"), "storage type (default: float32 and float16)", choices=DTYPES)
     parser.each("--layout", ("NHWC", "NCHW"), "of our stages (default: both)", choices=LAYOUTS)
@@ -335,7 +352,8 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
 
     def planned() -> list[Group]:
-        groups = plan(options.op, options.dtype, options.network)
+        groups = others(options.problem, options.drawn, options.op, options.dtype)
+        groups = groups or plan(options.op, options.dtype, options.network)
         return missing(groups, options.batch, recorded(options), options.compiled)
 
     def how(machine: Machine, left: float, count: int) -> Sequence[Any]:

@@ -25,6 +25,8 @@ OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {
     "predicted/another": lambda runs: stages.another(),
     "epoch": lambda runs: working.epoch(),
     "layers": networks.layers,
+    "layers/large": functools.partial(networks.others, op="depthwise2d"),
+    "layers/drawn": functools.partial(networks.others, op="pointwise"),
     "layers/counters": networks.counters,
     "headline": networks.headline,
     "losses": networks.losses,

@@ -134,6 +134,29 @@ def layers(runs: Runs) -> Markdown:
     ])  # fmt: skip
 
 
+def others(runs: Runs, op: str) -> Markdown:
+    """Layers of no network, each with our fastest stage and PyTorch's best: large filters, drawn layers."""
+    rows, used = found_in.layers(runs, of_networks=False)
+    rows = [row for row in rows if row["op"] == op]
+    if not rows:
+        return NONE
+    columns = [
+        Col("layer", lambda row: row["layer"], left=True),
+        Col("dtype", lambda row: row["dtype"], left=True),
+        Col("batch", lambda row: row["batch"]),
+        Col("stage, layout", lambda row: f"{row['stage']}, {row['layout']}" if row.get("stage") else "none", left=True),
+        Col("µs", lambda row: row.get("time_us"), rounded),
+        Col("of copy", lambda row: row.get("fraction_of_copy"), percent),
+        Col("baseline µs", lambda row: row.get("peer_time_us"), rounded),
+        Col("× baseline", lambda row: row.get("speedup_vs_peer"), times),
+        Col("baseline", lambda row: row.get("peer"), left=True),
+    ]
+    ratios = [row["speedup_vs_peer"] for row in rows if row.get("speedup_vs_peer")]
+    slower = sum(one < 1 for one in ratios)
+    mean = f"{geometric(ratios)} times the baseline, geometric mean; {slower} of {len(ratios)} slower, the least "
+    return of_rows(columns, rows, [f"{mean}{times(min(ratios, default=None))}.  ", measured_on(used)])
+
+
 def losses(runs: Runs) -> Markdown:
     """Where our kernels, or their fusion, lose: how many layers, pairs and networks, and which kinds; a list."""
     lines = []

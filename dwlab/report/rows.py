@@ -105,8 +105,14 @@ def group_of(row: Row) -> tuple[str, str, int]:
     return op_of(row), row["dtype"], row["batch"]
 
 
-def layers(runs: Runs = None) -> Found:
+NO_NETWORK = "no network"
+"""What stands in place of the networks that have a layer, of one that was given or drawn."""
+
+
+def layers(runs: Runs = None, of_networks: bool = True) -> Found:
     """A row of each layer, batch and storage type: our fastest stage, and the fastest of PyTorch's ways.
+
+    of_networks: those that networks have, or the others.
 
     Ours is the newest row of each stage, but for stages that were timed again since and were not the fastest then.
     PyTorch's time is the least that any record has of the same version, as not every run tries all of its ways;
@@ -129,6 +135,7 @@ def layers(runs: Runs = None) -> Found:
         known = bool(row.get("time_us")) and last.get(timed, -1) <= places[id(row)]
         return not known, row["time_us"] if known else -places[id(row)]
 
+    rows = [row for row in rows if (row["networks"] != NO_NETWORK) == of_networks]
     rows = [min(some, key=rank) for some in grouped(rows, lambda row: tuple(row[name] for name in names)).values()]
     used = [run for run in used if any(here[places[id(row)]] is run for row in rows)]
     timed = (one for run in here for one in run.peers if one.get("time") and one.get("shape") and one.get("dtype"))
