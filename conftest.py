@@ -32,7 +32,7 @@ interpreter. A run on a GPU skips them, and all of tests/simt/ but what compares
 
 LANGUAGE = "DWLAB_LANGUAGE_TESTS" in os.environ
 """Whether a GPU is asked what the interpreter's language tests ask: tests/simt/test_language_on_gpu.py."""
-ON_A_GPU = pytest.mark.family(0.2, by=("none",)).mark if target.mode == "gpu" and not LANGUAGE else None
+ON_A_GPU = pytest.mark.family(0.1, by=("none",)).mark if target.mode == "gpu" and not LANGUAGE else None
 """There of each test of many members the first runs and a part of the others, but for test_gpu.py, which has every
 stage: a compiler takes a second or more for a kernel."""
 

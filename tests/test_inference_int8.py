@@ -214,7 +214,7 @@ def test_a_residual_is_refused_where_it_cannot_be():
         quantisation.layer_of(plain, w, one, one)
     with pytest.raises(ProblemError, match="a scale of r belongs to a layer with a residual"):
         quantisation.layer_of(replace(plain, residual=False), w, one, one, one)
-    with pytest.raises(ProblemError, match="no relu6 before a residual"):
+    with pytest.raises(ProblemError, match="no relu6 there"):
         quantisation.layer_of(replace(plain, activation="relu6"), w, one, one, one)
     layer, arrays = quantisation.layer_of(plain, w, Scale(0.5), Scale(2.0, -128), Scale(3.0, 7))
     assert (layer.zero_x, layer.zero_y, layer.zero_r, layer.m_r) == (0, -128, 7, 1.5) and set(arrays) == {"w", "m"}

