@@ -124,15 +124,13 @@ def run(on: str, *modules: str) -> dict[str, list]:
     """What comes of the tests of modules, in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         into = Path(folder) / "outcomes"
-        variables = {k: v for k, v in os.environ.items() if k != "DWLAB_TARGET"}
-        variables |= {"NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
+        variables = os.environ | {"DWLAB_TARGET": "", "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(ROOT)}
         command = [sys.executable, __file__, "--here", str(into), "--on", on, *modules]
-        why = "hangs"
         try:
             done = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, timeout=1800)
             why = done.stderr[-500:]
         except subprocess.TimeoutExpired:
-            pass
+            why = "hangs"
         return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, 0.0, ""] for m in modules}
 
 
@@ -213,9 +211,7 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="parts of modules' names (all)")
     parser.add_argument("--on", choices=("simt", "numba", "both"), default="both")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument(
-        "--json", type=Path, help="a file of outcomes: of a side that does not run they are taken from it"
-    )
+    parser.add_argument("--json", type=Path, help="a file of outcomes, also of a side that does not run now")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:

@@ -193,8 +193,6 @@ class Job:
     def __init__(self, setup: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> None:
         import torch
 
-        from dwlab.target import cuda
-
         self.torch, self.setup = torch, setup
         self.count = len(images)
         kind = np.uint8 if setup.stored == "uint8" else np.float32
@@ -254,7 +252,6 @@ class Slot:
         import torch
 
         from dwlab.inference import current_stream
-        from dwlab.target import cuda
 
         self.setup, self.stream, self.current_stream = setup, stream, current_stream
         side = surfaces.SIDE
@@ -432,9 +429,8 @@ class Bench:
 
         from dwlab.inference import current_stream
         from dwlab.measure.baselines import TorchClock
-        from dwlab.target import cuda
 
-        self.torch, self.cuda, self.current, self.clock = torch, cuda, current_stream, TorchClock()
+        self.torch, self.current, self.clock = torch, current_stream, TorchClock()
         torch.manual_seed(0)
         self.x = torch.rand((SAMPLE, 32, HALF, HALF), device="cuda")
         own = weights["1.depthwise"]
@@ -449,7 +445,7 @@ class Bench:
         self, kernel: Any, arrays: Sequence[Any], y: Any, want: Any, block: int, seen: Any = None, threads: int = 0
     ) -> Candidate:
         """A kernel with one thread an element of y, its last array, or so many. seen: y as `want` has it."""
-        arguments = tuple(self.cuda.as_cuda_array(one) for one in (*arrays, y))
+        arguments = tuple(cuda.as_cuda_array(one) for one in (*arrays, y))
         grid, seen = -(-(threads or y.numel()) // block), y if seen is None else seen
 
         def start(keep: Any = (arrays, y)) -> None:
@@ -490,7 +486,7 @@ class Bench:
         problem, y = surfaces.network(SAMPLE).layer("1.depthwise").problem, self.torch.empty_like(self.want)
         arrays = {"x": self.x, "w": self.w.view(32, 3, 3), "b": self.b, "y": y}
         one = selection.choose(problem, gpu=machine.present().name)
-        start = one.starter(problem, {name: self.cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
+        start = one.starter(problem, {name: cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
         return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: y, self.want))
 
     def timed(self, make: Callable[[], Candidate]) -> tuple[Time, dict[str, float | str]]:
@@ -512,7 +508,6 @@ class Bench:
 def facts(kernel: Any, block: int) -> dict[str, float | str]:
     """Resources of a kernel that was launched: registers, bytes of local memory a thread, occupancy."""
     from dwlab.gpu import occupancy
-    from dwlab.target import cuda
 
     registers = max(kernel.get_regs_per_thread().values())
     shared = max(kernel.get_shared_mem_per_block().values())

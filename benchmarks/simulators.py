@@ -3,9 +3,9 @@
     python benchmarks/simulators.py [FOLDER]
 
 Projects come from PyPI, with the tests of their source distributions, into a virtual environment in FOLDER (a temporary
-one); what is there already, results too, is taken as it is. No project is edited. Seconds are the processor's, of one
-thread, so that other work on the machine does not count. Status 1 if a test that passes on Numba's simulator fails
-here, or a hazard has no word.
+one); what is there already, results too, is taken as it is. No project is edited, but for the imports of what is ported
+to numba-cuda-mlir. Seconds are the processor's, of one thread, so that other work on the machine does not count.
+Status 1 if a test that passes on Numba's simulator fails here, or a hazard has no word.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,15 @@ WAYS = {"counted": (), "watched": ("--simt-count=off",), "bare": ("--simt-count=
 class Client:
     """A project on PyPI. tests: files in its source distribution; or a program, which asserts.
 
-    note: why Numba's simulator does not run it. hazards: patterns of reported lines, each with a word on them.
+    ported: runs as a copy made by `port`. note: why Numba's simulator does not run it. hazards: patterns of reported
+    lines, each with a word on them.
     """
 
     name: str
     version: str
     tests: tuple[str, ...] = ()
     program: str = ""
+    ported: bool = False
     note: str = ""
     hazards: tuple[tuple[str, str], ...] = ()
 
@@ -73,10 +75,12 @@ OF_STUMPY = (
     ("race", "real: a thread reads element 0 while others write to it, the same value"),
 )
 FILES = "stump aamp mpdist aampdist ostinato aamp_ostinato stimp aamp_stimp".split()
+STUMPY = Client("stumpy", "1.14.1", tuple(f"tests/test_gpu_{one}.py" for one in FILES), hazards=OF_STUMPY)
 G3C = ("clifford/test/test_g3c_CUDA.py", "-k", "not REFORM")  # up to 500 launches of 200,000 statements and more
 CLIENTS = (
-    Client("stumpy", "1.14.1", tuple(f"tests/test_gpu_{one}.py" for one in FILES), hazards=OF_STUMPY),
-    Client("stumpy", "1.14.1", program=PROFILE, hazards=OF_STUMPY),
+    STUMPY,
+    replace(STUMPY, tests=(), program=PROFILE),
+    replace(STUMPY, ported=True, note="no module `numba_cuda_mlir`"),
     Client("picassosr", "0.11.3", ("tests/test_gaussfit_cuda.py", "tests/test_lmfit_cuda.py")),
     Client("clifford", "1.5.1", G3C, note="kernels say `numba.cuda.grid`"),
     Client("frbb", "1.0.0", program=BOOSTING, note="no `get_current_device`"),
@@ -86,23 +90,25 @@ CLIENTS = (
 def environment(folder: Path) -> Path:
     """The Python of a virtual environment with all projects in it; their sources lie beside it."""
     python, path = folder / "venv" / "bin" / "python", folder / "path"
-    wanted = sorted({f"{one.name}=={one.version}" for one in CLIENTS})
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    if not path.exists():
+        wanted = {f"{one.name}=={one.version}" for one in CLIENTS}
         ours = [f"{name}=={importlib.metadata.version(name)}" for name in ("numba", "numpy")]
+        sources = ["--no-deps", "--no-binary", ",".join(one.name for one in CLIENTS), "-d", folder, *wanted]
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", *wanted, *ours, *BESIDE], check=True)
-    if not path.exists():  # dwlab and nothing beside it: the projects have folders named tests, too
-        path.mkdir()
+        subprocess.run([python, "-m", "pip", "download", "-q", *sources], check=True)
+        for packed in folder.glob("*.tar.gz"):
+            shutil.unpack_archive(packed, folder)
+        path.mkdir()  # dwlab and nothing beside it: the projects have folders named tests, too
         (path / "dwlab").symlink_to(ROOT / "dwlab")
-    for one in wanted:
-        packed = folder / f"{one.replace('==', '-')}.tar.gz"
-        if not packed.exists():
-            how = ["--no-deps", "--no-binary", one.split("=")[0], "-d", folder]
-            subprocess.run([python, "-m", "pip", "download", "-q", *how, one], check=True)
-            with tarfile.open(packed) as archive:
-                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from 3.11.4 on
-                archive.extractall(folder)
     return python
+
+
+def port(file: str, to: str) -> None:
+    """Copies a file of a project and changes its imports, as numba-cuda-mlir says that a port does."""
+    text = Path(file).read_bytes().replace(b"from numba import cuda, ", b"from numba import cuda\nfrom numba import ")
+    text = text.replace(b"from numba import cuda", b"from numba_cuda_mlir import cuda")
+    Path(to).write_bytes(text.replace(b"numba.cuda", b"numba_cuda_mlir.cuda"))
 
 
 def measured(python: Path | str, arguments: list[str], here: bool, folder: Path, path: Path) -> dict[str, Any]:
@@ -110,7 +116,7 @@ def measured(python: Path | str, arguments: list[str], here: bool, folder: Path,
     variables = {name: value for name, value in os.environ.items() if not name.startswith("DWLAB_")}
     ones = ("NUMBA_ENABLE_CUDASIM", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     variables |= dict.fromkeys(ones, "1") | {"PYTHONPATH": str(path), "QT_QPA_PLATFORM": "offscreen"}
-    command = [str(python), *(("-m", "dwlab.simt") if here else ()), *arguments]
+    command = [python, *["-m", "dwlab.simt"] * here, *arguments]
     with tempfile.TemporaryFile("w+") as said:
         running = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=said)
         _, status, used = os.wait4(running.pid, 0)
@@ -134,8 +140,10 @@ def run(client: Client, here: bool, python: Path, folder: Path) -> dict[str, Any
     file, program = folder / "outcomes.xml", folder / "program.py"
     file.unlink(missing_ok=True)
     program.write_text(client.program, encoding="utf-8")
-    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={file}", *client.tests]
+    tests = ["-m", "pytest", f"--junitxml={file}", *client.tests]
     there = folder / f"{client.name}-{client.version}"
+    if client.ported:
+        there = shutil.copytree(there, folder / "ported", copy_function=port, dirs_exist_ok=True)
     found = measured(python, tests if client.tests else [str(program)], here, there, folder / "path")
     found["outcomes"] = outcomes(file) if client.tests else {"program": "failed" if found["status"] else "passed"}
     found["hazards"] = re.findall(r"^simt: (?:\S*site-packages/)?(\S+:\d+: [a-z ]+: .*)$", found["says"], re.M)
@@ -146,7 +154,8 @@ def compared(client: Client, numba: dict[str, Any], simt: dict[str, Any]) -> dic
     """A project's row of the record. A hazard that has no word keeps an empty one."""
     tests, both = simt["outcomes"], {"numba": numba, "simt": simt}
     return {
-        "project": f"{client.name} {client.version}{', a profile of 450 points' * (client.program is PROFILE)}",
+        "project": f"{client.name} {client.version}{', a profile of 450 points' * (client.program is PROFILE)}"
+        f"{', ported to numba-cuda-mlir' * client.ported}",
         "note": client.note,
         "tests": len(tests),
         "passed": {on: sum(o == "passed" for o in one["outcomes"].values()) for on, one in both.items()},
@@ -159,15 +168,14 @@ def compared(client: Client, numba: dict[str, Any], simt: dict[str, Any]) -> dic
     }
 
 
-def kernel(name: str, size: int, options: tuple[str, ...] | None) -> dict[str, Any]:
+def kernel(name: str, size: int, options: tuple[str, ...] | None, folder: Path) -> dict[str, Any]:
     """Seconds and MiB of a launch of a kernel of simulated_kernels.py; options: of dwlab.simt, None: Numba's own."""
-    with tempfile.TemporaryDirectory() as folder:
-        into = Path(folder) / "seconds"
-        program = [*(options or ()), str(ROOT / "benchmarks" / "simulated_kernels.py"), name, str(size), str(into)]
-        found = measured(sys.executable, program, options is not None, Path(folder), ROOT)
-        if found["status"]:
-            raise RuntimeError(f"{name} {size} {options}: {found['says'][-600:]}")
-        return {"size": size, "seconds": float(into.read_text()), "mib": found["mib"]}
+    into = folder / "seconds"
+    program = [*(options or ()), str(ROOT / "benchmarks" / "simulated_kernels.py"), name, str(size), str(into)]
+    found = measured(sys.executable, program, options is not None, folder, ROOT)
+    if found["status"]:
+        raise RuntimeError(f"{name} {size} {options}: {found['says'][-600:]}")
+    return {"size": size, "seconds": float(into.read_text()), "mib": found["mib"]}
 
 
 def kept(file: Path, make: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
@@ -182,12 +190,12 @@ def main(folder: Path) -> int:
     python = environment(folder)
     clients, kernels = [], {}
     for number, client in enumerate(CLIENTS):
-        files = {on: folder / f"{client.name}.{number}.{on}.json" for on in ("numba", "simt")}
-        sides = {on: kept(file, run, client, on == "simt", python, folder) for on, file in files.items()}
+        sides = {on: kept(folder / f"{client.name}.{number}.{on}.json", run, client, on == "simt", python, folder)
+                 for on in ("numba", "simt")}  # fmt: skip
         clients.append(compared(client, **sides))
     for name, (size, small, power) in SIZES.items():
         ways = {way: (size, options) for way, options in WAYS.items()} | {"numba": (small, None)}
-        kernels[name] = {way: kept(folder / f"{name}.{way}.json", kernel, name, *given)
+        kernels[name] = {way: kept(folder / f"{name}.{way}.json", kernel, name, *given, folder)
                          for way, given in ways.items()} | {"power": power}  # fmt: skip
     where = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "processor": platform.machine(),
              "python": platform.python_version(), "numba": importlib.metadata.version("numba")}  # fmt: skip
@@ -200,7 +208,5 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        sys.exit(main(Path(sys.argv[1]).resolve()))
     with tempfile.TemporaryDirectory() as temporary:
-        sys.exit(main(Path(temporary)))
+        sys.exit(main(Path(sys.argv[1] if sys.argv[1:] else temporary).resolve()))

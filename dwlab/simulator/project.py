@@ -10,9 +10,8 @@ each is warned of once, a `Session` counts them, and says at the end what was la
 from __future__ import annotations
 
 import builtins
-import contextlib
 import html
-import importlib
+import importlib.abc
 import itertools
 import linecache
 import os
@@ -22,8 +21,8 @@ import time
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,13 @@ LATER = (
     "is_float16_supported require_context vectorize"
 ).split()
 """Names that a module may import and that need the compiler: an error where they are called."""
+
+SUCCESSOR = {
+    r"numba_cuda_mlir\.(?=types\b)": "numba.",
+    r"numba_cuda_mlir\.numba_cuda\.(?=(core|np|types)\b)": "numba.",
+    r"numba_cuda_mlir\.(numba_)?cuda\b": "numba.cuda",
+}
+"""Names of numba_cuda_mlir's modules, as patterns, and what Numba calls the same."""
 
 
 @dataclass
@@ -85,11 +91,9 @@ class Session:
 
     def accepts(self, hazard: simt.Hazard) -> bool:
         """Whether a hazard is accepted: by a comment on its line, or by a marker of the test."""
-        if {hazard.kind, "any"} & self.allowed:
-            return True
         comment = ALLOWED.search(linecache.getline(hazard.path, hazard.line))
-        kinds = [kind.strip() for kind in comment[1].split(",") if kind.strip()] if comment else []
-        return bool(comment) and (not kinds or hazard.kind in kinds)
+        named = {kind.strip() for kind in comment[1].split(",") if kind.strip()} or {"any"} if comment else set()
+        return bool({hazard.kind, "any"} & (self.allowed | named))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for `add`."""
@@ -130,15 +134,10 @@ class Session:
 
 
 def _short(file: str) -> str:
-    return os.path.relpath(file) if os.path.isabs(file) and os.path.exists(file) else file
+    return os.path.relpath(file) if os.path.exists(file) else file
 
 
 _session: Session | None = None
-
-
-def session() -> Session | None:
-    """The session of this process; None before `install`."""
-    return _session
 
 
 def install(hazards: str = "warn", count: bool = True) -> Session:
@@ -166,7 +165,7 @@ def _stand_in() -> None:
     import numba
 
     numba.config.ENABLE_CUDASIM = 1
-    for name in [name for name in sys.modules if name.split(".")[:2] == ["numba", "cuda"]]:
+    for name in [name for name in sys.modules if re.match(r"(numba\.cuda|numba_cuda_mlir)\b", name)]:
         del sys.modules[name]
     try:
         module = importlib.import_module("numba.cuda")
@@ -181,11 +180,20 @@ def _stand_in() -> None:
     standins.put(module)
     numba.cuda = module
     package = types.ModuleType("numba_cuda_mlir")
-    package.__path__, package.cuda = [], module
+    package.__path__, package.cuda, package.carray, package.farray = [], module, numba.carray, numba.farray
     sys.modules.update({"numba.cuda": module, "numba_cuda_mlir": package, "numba_cuda_mlir.cuda": module})
-    with contextlib.suppress(ImportError):
-        arrays = importlib.import_module("numba.cuda.cudadrv.devicearray")
-        arrays.DeviceNDArray = standins.DeviceNDArray
+    sys.meta_path.insert(0, _Successor())
+
+
+class _Successor(importlib.abc.Loader):
+    """Finds what is inside numba_cuda_mlir: Numba's module itself, and not another one of the same file."""
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        fits = [re.sub(pattern, ours, name) for pattern, ours in SUCCESSOR.items() if re.match(pattern, name)]
+        return ModuleSpec(name, self, origin=fits[0]) if fits else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(module.__spec__.origin)
 
 
 def _later(name: str) -> Any:
@@ -228,14 +236,3 @@ def _host_time(self: cuda.Event, evtend: cuda.Event) -> float:
     """Milliseconds of the host between two events: a program that prints a time goes on."""
     warnings.warn("elapsed_time is the interpreter's time, not a GPU's", stacklevel=2)
     return 1e3 * (evtend.at - self.at)
-
-
-@contextlib.contextmanager
-def allowing(kinds: frozenset[str]) -> Iterator[None]:
-    """Accepts hazards of these kinds inside the `with` block; "any": all."""
-    assert _session is not None
-    before, _session.allowed = _session.allowed, kinds
-    try:
-        yield
-    finally:
-        _session.allowed = before

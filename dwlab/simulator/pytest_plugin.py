@@ -23,56 +23,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    _install(early_config)
-
-
-def _install(config: pytest.Config) -> None:
-    given = config.known_args_namespace
+    given = early_config.known_args_namespace
     if given.simt:
         from dwlab.simulator import project
 
-        project.install(given.simt_hazards, given.simt_count == "on")
+        early_config.simt = project.install(given.simt_hazards, given.simt_count == "on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "simt_allow(kind, …): hazards that the test accepts; none named: any")
-    if config.option.simt:
-        _install(config)  # of a worker of pytest-xdist, too
+    pytest_load_initial_conftests(config)  # of a worker of pytest-xdist, too
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    mark = item.get_closest_marker("simt_allow") if item.config.option.simt else None
-    if mark is None:
-        yield
-    else:
-        from dwlab.simulator import project
-
-        with project.allowing(frozenset(mark.args or ("any",))):
-            yield
-
-
-def _session() -> Any:
-    from dwlab.simulator import project
-
-    return project.session()
+    if item.config.option.simt:
+        mark = item.get_closest_marker("simt_allow")
+        item.config.simt.allowed = frozenset((mark.args or ("any",)) if mark else ())
+    yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.option.simt and hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["simt"] = _session().to_dict()
+        session.config.workeroutput["simt"] = session.config.simt.to_dict()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     if "simt" in getattr(node, "workeroutput", {}):
-        _session().add(node.workeroutput["simt"])
+        node.config.simt.add(node.workeroutput["simt"])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if config.option.simt:
         terminalreporter.section("simt")
-        for line in _session().summary():
+        for line in config.simt.summary():
             terminalreporter.write_line(line)
         if config.option.simt_report:
-            terminalreporter.write_line(f"wrote {_session().save(config.option.simt_report)}")
+            terminalreporter.write_line(f"wrote {config.simt.save(config.option.simt_report)}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import importlib
-import math
 import types
 import weakref
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ import numpy as np
 
 from dwlab import simt
 from dwlab.simt import cuda
+
+ARRAYS = (cuda.DeviceNDArray, cuda.MappedNDArray, cuda.ManagedNDArray)
 
 _given: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Allocations whose addresses an interface has told, by where they begin."""
@@ -49,7 +51,7 @@ def from_cuda_array_interface(desc: dict[str, Any], owner: object = None, sync: 
 
 
 def _as_cuda_array(obj: Any, sync: bool = True) -> Any:
-    if isinstance(obj, (cuda.DeviceNDArray, cuda.MappedNDArray, cuda.ManagedNDArray)):
+    if isinstance(obj, ARRAYS):
         return obj
     if not hasattr(obj, "__cuda_array_interface__"):
         raise TypeError("*obj* doesn't implement the cuda array interface.")
@@ -66,12 +68,7 @@ class Memory(NamedTuple):
     offset: int
 
 
-class _OfEach(type):
-    def __instancecheck__(cls, one: object) -> bool:
-        return isinstance(one, cuda.DeviceNDArray)
-
-
-class DeviceNDArray(metaclass=_OfEach):
+class DeviceNDArray(abc.ABC):  # noqa: B024
     """Numba's way to make a device array, of memory that another one has; each device array is an instance."""
 
     def __new__(cls, shape: Any, strides: Any, dtype: Any, stream: Any = 0, gpu_data: Memory | None = None) -> Any:
@@ -79,6 +76,9 @@ class DeviceNDArray(metaclass=_OfEach):
             return cuda.device_array(shape, dtype, strides, stream=stream)
         storage = np.ndarray(shape, dtype, gpu_data.allocation.buffer, gpu_data.offset, strides)
         return cuda.DeviceNDArray(storage, gpu_data.allocation, stream)
+
+
+DeviceNDArray.register(cuda.DeviceNDArray)
 
 
 class Overloads(dict):
@@ -107,8 +107,8 @@ class Overloads(dict):
 def _resident(blockdim: Any, dynsmemsize: int = 0) -> int:
     """Blocks that the simulated GPU holds at once, by their threads."""
     device = cuda.get_current_device()
-    threads = math.prod(blockdim) if isinstance(blockdim, (tuple, list)) else int(blockdim)
-    most = min(device.MAX_BLOCKS_PER_MULTIPROCESSOR, device.MAX_THREADS_PER_MULTIPROCESSOR // max(1, threads))
+    threads = max(1, int(np.prod(blockdim)))
+    most = min(device.MAX_BLOCKS_PER_MULTIPROCESSOR, device.MAX_THREADS_PER_MULTIPROCESSOR // threads)
     return device.MULTIPROCESSOR_COUNT * most
 
 
@@ -128,7 +128,7 @@ def _async_done(stream: cuda.Stream) -> asyncio.Future:
 
 def put(module: types.ModuleType) -> None:
     """Gives them to `numba.cuda`, and to the interpreter's classes."""
-    for kind in (cuda.DeviceNDArray, cuda.MappedNDArray, cuda.ManagedNDArray):
+    for kind in ARRAYS:
         kind.__cuda_array_interface__ = property(_interface)
         kind.gpu_data = property(lambda array: Memory(array.allocation, array.offset))
         kind._numba_type_ = property(_numba_type)
@@ -141,4 +141,5 @@ def put(module: types.ModuleType) -> None:
     except ImportError:
         return
     importlib.import_module("numba.cuda.cudadrv.driver").Stream = cuda.Stream
+    importlib.import_module("numba.cuda.cudadrv.devicearray").DeviceNDArray = DeviceNDArray
     hints.ArgHint, hints.In, hints.Out, hints.InOut = cuda.In.__base__, cuda.In, cuda.Out, cuda.InOut

@@ -65,3 +65,12 @@ def test_outcomes_and_hazards_of_two_runs_are_compared(tmp_path):
     row = simulators.compared(client, {"outcomes": there} | rest, {"outcomes": here} | rest)
     assert row["lost"] == ["c::b"] and row["passed"] == {"numba": 3, "simt": 1}
     assert list(row["hazards"].values()) == ["real", ""]
+
+
+@pytest.mark.quick
+def test_a_port_changes_the_imports_alone(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_bytes(b"from numba import cuda, njit\r\nimport numba.cuda.args  # numba\n")
+    simulators.port(file, file)
+    new = b"from numba_cuda_mlir import cuda\nfrom numba import njit\r\nimport numba_cuda_mlir.cuda.args  # numba\n"
+    assert file.read_bytes() == new

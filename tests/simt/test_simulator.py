@@ -69,6 +69,13 @@ except ValueError as error:
     while error.__traceback__.tb_next:
         error.__traceback__ = error.__traceback__.tb_next
     assert (error.__traceback__.tb_frame.f_code.co_filename, error.__traceback__.tb_lineno) == (__file__, 48)
+from numba_cuda_mlir.cuda.cudadrv.devicearray import DeviceNDArray
+from numba_cuda_mlir.numba_cuda.core.errors import NumbaPerformanceWarning
+import numba_cuda_mlir.cuda.random, numba_cuda_mlir.types, numba.core.errors, numba.cuda.random
+
+assert DeviceNDArray is numba.cuda.cudadrv.devicearray.DeviceNDArray and numba_cuda_mlir.types is numba.types
+assert numba_cuda_mlir.cuda.random is sys.modules["numba_cuda_mlir.cuda.random"] is numba.cuda.random
+assert NumbaPerformanceWarning is numba.core.errors.NumbaPerformanceWarning
 print(z[0], first.elapsed_time(last) >= 0, sys.argv[1:])
 """
 
