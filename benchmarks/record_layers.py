@@ -2,12 +2,12 @@
 
 Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
 Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
-network's bytes first, operators and storage types in turn, until the time is over; or layers that --problem and --drawn
-give, of no network. Ours: the last stages that take the layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, in either memory format. int8 is measured
-against their float16. Both sides run in CUDA graphs on several sets of buffers, together larger than the L2 as far as
-64 sets are. Results are checked against float64 before a time is taken, ours on fresh inputs after it too. Writes one
-record into FOLDER (the project's own if none is given): a measurement for each stage, layout and layer, and in the
-section `layers` our best beside theirs.
+network's bytes first, operators and storage types in turn, until the time is over; or layers of no network, --problem
+and --drawn. Ours: the last stages that take the layer, in either layout; theirs: what dwlab.measure.layer_baselines
+finds, in either memory format. int8 is measured against their float16. Both sides run in CUDA graphs on several sets of
+buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a time is taken,
+ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a measurement for
+each stage, layout and layer, and in the section `layers` our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
 torch.compile; a layer for which that is not done after two thirds of the time is not measured. Who interrupts it gets

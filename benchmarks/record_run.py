@@ -23,7 +23,6 @@ from typing import Any
 
 from recording import ROOT, Parser, needs_gpu, tell
 from tables import stages as tables
-from tables import working
 
 from dwlab import problems, records, study
 from dwlab.gpu import machine, target
@@ -174,7 +173,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
     print("\n=== what was recorded")
     run = records.read_run(file)
-    print(f"{file.name}\n\n{tables.totals([run])}\n{tables.ladder([run])}\n{working.copies([run])}")
+    print(f"{file.name}\n\n{tables.totals([run])}\n{tables.ladder([run])}")
     for row in run.sections.get("comparisons", ()):
         print("{name}: {passed:,} passed, {failed:,} failed, {skipped:,} skipped".format(**row))
     for title, status, seconds in steps:

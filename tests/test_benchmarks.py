@@ -149,9 +149,7 @@ def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path)
     run = copies_run(tmp_path, 3.0, 4.0, 4.5)
     found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
     assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
-    table = working.copies([run])
-    assert "| 4.0 | 3.000 | 3.000 to 3.000 | 1,333 | 50.0 % | the driver's copy |" in table and "NVIDIA H200" in table
-    assert records.copies([run], "NVIDIA A100") is None and "record_run.py" in working.copies([])
+    assert records.copies([run], "NVIDIA A100") is None
 
 
 def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):

@@ -163,17 +163,11 @@ def test_a_way_around_the_wait_is_found():
         unwaited(PTX.replace("add.s64", "call"), "xwy")
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    """The kernels that ask for filters before they wait, from one process."""
-    jobs = [inspect._stage_job(registry.stage(name), problem) for name, problem in COMPILED]
-    return dict(zip(COMPILED, inspect._compile(jobs, (9, 0), "given"), strict=True))
-
-
 @needs_compiler
 @pytest.mark.parametrize("name, problem", COMPILED, ids=lambda one: one if isinstance(one, str) else one.layout)
-def test_before_the_wait_a_kernel_asks_for_filters_alone(name, problem, compiled):
-    text = compiled[name, problem].ptx
+def test_before_the_wait_a_kernel_asks_for_filters_alone(name, problem):
+    (made,) = inspect._compile([inspect._stage_job(registry.stage(name), problem)], (9, 0), "given")
+    text = made.ptx
     assert "st.global" in text  # behind the wait, as what follows says: so some thread of each kernel waits
     before = unwaited(text, problem.slots(registry.stage(name).path))
     assert before and all(one[:6] in ("load w", "load b", "load m") for one in before), before

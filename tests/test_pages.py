@@ -234,8 +234,9 @@ def layer(row, name="problem"):
 
 
 @functools.cache
-def layers():
-    """(op and path, type, batch) -> [(row of our fastest stage, least µs of PyTorch)], one of each layer."""
+def layers(networks=True):
+    """(op and path, type, batch) -> [(row of our fastest stage, least µs of PyTorch)], one of each layer of networks,
+    or of none."""
     theirs = defaultdict(lambda: math.inf)
     for _, one in rows(H200, "peers"):
         if one.get("time") and one.get("shape") and one.get("dtype"):
@@ -249,6 +250,8 @@ def layers():
         row.get(name) for name in ("op", "path", "layer", "batch", "dtype", "stage", "layout")))  # fmt: skip
     found = defaultdict(list)
     for place, row in candidates.values():
+        if (row["networks"] != "no network") != networks:
+            continue
         key = row["op"], row["path"], row.get("stage"), row["dtype"], json.dumps(row["problem"])
         # A stage that was timed again since, without a row of its own, was not the fastest then.
         known = row.get("time_us") and timed.get(key, -1) <= place
@@ -283,6 +286,25 @@ def test_layers():
             same(row["slower'"], sum(ratio < 1 for ratio in own), len(own))
     text = (ROOT / "docs/results/layers.md").read_text()
     assert f"Slower than the baseline: {slower} of {sum(map(len, layers().values()))}" in text
+
+
+def test_layers_of_no_network():
+    page = "docs/results/layers.md"
+    lines = (ROOT / page).read_text()
+    shown = {(row["layer"], row["dtype"], row["batch"]): row for row in tables(page)["layers/others"]}
+    for (op, dtype, batch), here in layers(networks=False).items():
+        ratios = [theirs / one["time_us"] for one, theirs in here]
+        if op == "depthwise2d":
+            for (one, _), ratio in zip(here, ratios, strict=True):
+                row = shown.pop((one["layer"], dtype, str(batch)))
+                same(row["µs"], one["time_us"])
+                same(row["× baseline"], ratio)
+        else:
+            (line,) = (one for one in lines.splitlines() if f"layers of {op}, {dtype}, batch {batch}:" in one)
+            same(line.split("baseline ")[1].split(",")[0], mean(ratios))
+            same(line.split("mean; ")[1].split(",")[0], min(ratios))
+            assert f"below 1: {sum(one < 1 for one in ratios)}, below 0.9: {sum(one < 0.9 for one in ratios)}." in line
+    assert not shown
 
 
 def test_pairs():
@@ -380,24 +402,16 @@ def test_sparse_filters():
         key = row["layer"], row["batch"], row["problem"]["layout"], row["dtype"], row["pattern"]
         theirs[key] |= {name: min(us, theirs[key].get(name, us)) for name, us in row["peers"].items()}
     fastest = {key: {**row, "peers": theirs[key]} for key, row in fastest.items()}
-    for name in ("sparse", "sparse/bounds"):
-        for row in tables("docs/results/sparse.md")[name]:
-            kind = row["layers"] == "the source's", row["layout"], row["pattern"]
-            here = [one for key, one in fastest.items()
-                    if (one["networks"] == "shapes of the source", key[2], key[4]) == kind]  # fmt: skip
-            assert len(here) == int(row["number"])
-            for head, text in row.items():
-                if head.startswith("× "):
-                    ratios = [min(one["dense"].values(), default=0) if "ours" in head else one["peers"].get(head[2:], 0)
-                              for one in here]  # fmt: skip
-                    ratios = [us / one["time_us"] for us, one in zip(ratios, here, strict=True) if us]
-                elif head == "a copy ÷ ours":
-                    ratios = [one["copy_bound_us"] / one["time_us"] for one in here]
-                elif head.endswith("÷ a copy"):
-                    library = head.removesuffix(" ÷ a copy")
-                    ratios = [one["peers"][library] / one["copy_bound_us"] for one in here if library in one["peers"]]
-                else:
-                    continue
+    for row in tables("docs/results/sparse.md")["sparse"]:
+        kind = row["layers"] == "the source's", row["layout"], row["pattern"]
+        here = [one for key, one in fastest.items()
+                if (one["networks"] == "shapes of the source", key[2], key[4]) == kind]  # fmt: skip
+        assert len(here) == int(row["number"])
+        for head, text in row.items():
+            if head.startswith("× "):
+                ratios = [min(one["dense"].values(), default=0) if "ours" in head else one["peers"].get(head[2:], 0)
+                          for one in here]  # fmt: skip
+                ratios = [us / one["time_us"] for us, one in zip(ratios, here, strict=True) if us]
                 same(re.sub(r" \(slower\)", "", text), mean(ratios), min(ratios), max(ratios))
 
 
@@ -450,18 +464,6 @@ def test_predictions_of_another_gpu():
     text = (ROOT / "docs/results/model.md").read_text()
     assert f"{sum(map(len, found.values()))} of {len(predicted)} predicted" in text
     assert PAPER not in text.split("the shapes of the rest")[1]
-
-
-def test_an_epoch():
-    shown = tables("docs/results/training.md")["epoch"]
-    naive = next(row for row in shown if row["convolution"] == "naive")
-    value = {head: numbers(text)[0] for head, text in naive.items() if numbers(text)}
-    for row in shown:
-        assert abs(numbers(row["× naive"])[0] / (value["epoch (s)"] / numbers(row["epoch (s)"])[0]) - 1) < 0.002
-        share = numbers(row["convolution (ms)"])[0] / numbers(row["step (ms)"])[0]
-        assert abs(numbers(row["its share"])[0] - 100 * share) <= 0.6
-        rest = value["step (ms)"] - value["convolution (ms)"] + numbers(row["convolution (ms)"])[0]
-        assert abs(numbers(row["Amdahl's × naive"])[0] / (value["step (ms)"] / rest) - 1) < 0.002
 
 
 def test_the_planners_decisions():

@@ -359,7 +359,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
     [
         (
             "<!-- begin:nothing -->\n<!-- end:nothing -->",
-            "no table is named 'nothing': there are ablations/bl",
+            "no table is named 'nothing': there are ablations, ",
         ),
         ("<!-- begin:ceilings -->\n", "needs its <!-- end:NAME"),
         ("<!-- end:ceilings -->", "needs its"),

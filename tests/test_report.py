@@ -117,7 +117,7 @@ def test_a_newer_run_in_16_bits_replaces_no_table_of_float32(tmp_path):
     assert report.newest(HALF, runs=[half, whole]) is half and report.newest(sizes, runs=[half]) is half
     assert report.newest(PAPER, runs=[half]) is None
     alone, both = tables.tables([whole]), tables.tables([whole, half])
-    for name in ("depthwise1d/total", "depthwise1d", "depthwise1d/traffic"):
+    for name in ("depthwise1d/total", "depthwise1d", "counted"):
         assert both[name]() == alone[name](), name
 
 

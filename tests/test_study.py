@@ -11,7 +11,6 @@ import pytest
 from fakes import ENVIRONMENT, FORWARD, MACHINE, NAIVE, TIMES, Clock, FakeBench, Meddling, timed, written
 from fakes import accepts as right
 from mutated import mutate
-from tables import stages
 
 from dwlab import problems, records, study
 from dwlab.gpu import target
@@ -159,10 +158,6 @@ def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
     assert "counted by the hardware" in made.table()
     run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
-    text = stages.traffic([run])
-    naive = next(line for line in text.splitlines() if "| naive |" in line)
-    sectors = f"{NAIVE.traffic(PAPER).load_sectors:,}"
-    assert naive.count(sectors) == 2 and "400.0" in naive and "Nsight Compute" in text
 
 
 def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):

@@ -134,10 +134,9 @@ def layers(runs: Runs) -> Markdown:
     ])  # fmt: skip
 
 
-def others(runs: Runs, op: str) -> Markdown:
-    """Layers of no network, each with our fastest stage and PyTorch's best: large filters, drawn layers."""
+def others(runs: Runs) -> Markdown:
+    """Layers of no network: each depthwise one with PyTorch's best too, of the others a line an op, type and batch."""
     rows, used = found_in.layers(runs, of_networks=False)
-    rows = [row for row in rows if row["op"] == op]
     if not rows:
         return NONE
     columns = [
@@ -147,14 +146,19 @@ def others(runs: Runs, op: str) -> Markdown:
         Col("stage, layout", lambda row: f"{row['stage']}, {row['layout']}" if row.get("stage") else "none", left=True),
         Col("µs", lambda row: row.get("time_us"), rounded),
         Col("of copy", lambda row: row.get("fraction_of_copy"), percent),
-        Col("baseline µs", lambda row: row.get("peer_time_us"), rounded),
+        Col("baseline (µs)", lambda row: row.get("peer_time_us"), rounded),
         Col("× baseline", lambda row: row.get("speedup_vs_peer"), times),
         Col("baseline", lambda row: row.get("peer"), left=True),
     ]
-    ratios = [row["speedup_vs_peer"] for row in rows if row.get("speedup_vs_peer")]
-    slower = sum(one < 1 for one in ratios)
-    mean = f"{geometric(ratios)} times the baseline, geometric mean; {slower} of {len(ratios)} slower, the least "
-    return of_rows(columns, rows, [f"{mean}{times(min(ratios, default=None))}.  ", measured_on(used)])
+    lines = []
+    for (op, dtype, batch), here in grouped((row for row in rows if row["op"] != "depthwise2d"), group_of).items():
+        ratios = [row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer")]
+        lines.append(
+            f"{len(here)} drawn layers of {op}, {dtype}, batch {batch}: × baseline {geometric(ratios)}, geometric "
+            f"mean; {times(min(ratios))}, the least; below 1: {sum(one < 1 for one in ratios)}, below 0.9: "
+            f"{sum(one < 0.9 for one in ratios)}.  "
+        )
+    return of_rows(columns, [row for row in rows if row["op"] == "depthwise2d"], [*lines, measured_on(used)])
 
 
 def losses(runs: Runs) -> Markdown:
@@ -560,18 +564,3 @@ def sparse(runs: Runs) -> Markdown:
     rows, used = fastest_sparse(runs)
     names = [*(name for name in LIBRARIES if any(name in row["peers"] for row in rows)), DENSE]
     return _kinds(rows, used, {f"× {name}": beside(name) for name in names})
-
-
-def sparse_bounds(runs: Runs) -> Markdown:
-    """A copy of x, filters and y of the source's products beside our fastest stage, and beside libraries.
-
-    What reads x and writes y once cannot be further ahead of a library than that copy is.
-    """
-    rows, used = fastest_sparse(runs)
-    ratios = {"a copy ÷ ours": lambda row: over(row["copy_bound_us"], row["time_us"])}
-    ratios |= {
-        f"{name} ÷ a copy": beside(name, "copy_bound_us")
-        for name in LIBRARIES
-        if any(name in row["peers"] for row in rows)
-    }
-    return _kinds([row for row in rows if row["networks"] == SOURCE], used, ratios)

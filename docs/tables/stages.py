@@ -11,7 +11,6 @@ from typing import Any
 from dwlab import records
 from dwlab.kernels import choices, registry
 from dwlab.measure import baselines
-from dwlab.measure import counters as counting
 from dwlab.model import timemodel
 from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, Record, shape_text
@@ -310,21 +309,6 @@ def drawn(runs: Sequence[Record]) -> Markdown:
         "matrix products, TF32 off.  ",
         measured_on(list({run.file: run for run, _ in rows}.values())),
     ])  # fmt: skip
-
-
-def traffic(runs: Sequence[Record]) -> Markdown:
-    """Predicted traffic of forward and the hardware's counters at the paper's shape, of the newest run with them."""
-    for run in reversed(records.shown_runs(runs)):
-        rows = [one for one in run.counters if (one["op"], one["path"], one["dtype"], one["problem"]) ==
-                ("depthwise1d", "forward", "float32", SHAPE)]  # fmt: skip
-        if rows:
-            columns = [one for one in counting.columns(rows) if one.head != "problem"]
-            return of_rows(
-                columns,
-                rows,
-                [f"{shape_text(PAPER)}. Counted by Nsight Compute, one launch each. {measured_on([run])}"],
-            )
-    return NONE
 
 
 # ---------------------------------------------------------------------------------------------------------- predictions

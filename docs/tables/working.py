@@ -1,4 +1,4 @@
-"""Tables that lessons show of records: copies, ablations, long rows, counters, fences, an epoch, the working method."""
+"""Tables that lessons show of records: ablations, long rows, counters, fences, an epoch, the working method."""
 
 from __future__ import annotations
 
@@ -24,39 +24,24 @@ def _spread(row: Row) -> str | None:
     return f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}" if row.get("p10_us") else None
 
 
-# -------------------------------------------------------------------------------------------------- copies, long rows
+# ------------------------------------------------------------------------------------------------------- long rows
 
 
-def copies(runs: Sequence[Record]) -> Markdown:
-    """Sizes, times and bandwidths of the newest run that timed copies of several sizes."""
-    run = records.copies(runs)
-    if run is None:
-        return NONE
-    sizes = sorted(run.sections["copies"], key=lambda row: row["bytes"])
-    columns = [
-        Col("MB", lambda row: f"{row['bytes'] / 1e6:,.1f}"),
-        Col("time (µs)", "time_us", rounded),
-        Col("p10 to p90 (µs)", _spread),
-        Col("GB/s", "gbps", "{:,.0f}".format),
-        Col("of the largest's", lambda row: row["gbps"] / sizes[-1]["gbps"], percent),
-        Col("way", "way", left=True),
-    ]
-    note = "Read and written together, out of the L2 as far as that can be; the fastest of three ways.  "
-    return of_rows(columns, sizes, [note, measured_on([run])])
-
-
-def long_rows(runs: Sequence[Record], path: str) -> Markdown:
-    """Recorded shapes of the grid with rows of 1,024: the stage chosen, its time over the floors and over a copy."""
+def long_rows(runs: Sequence[Record]) -> Markdown:
+    """Recorded shapes of the grid with rows of 1,024, of forward and backward: the stage chosen, its time over the
+    floors and over a copy."""
     rows, used = records.grid_rows(runs)
     run = records.copies(runs)
-    rows = [row for row in rows if (row["path"], row["problem"]["L"]) == (path, 1024) and row.get("time_us")]
+    rows = [row for row in rows if row["path"] in ("forward", "backward") and row["problem"]["L"] == 1024]
+    rows = [row for row in rows if row.get("time_us")]
     if run is None or not rows:
         return NONE
 
     def copied(row: Row) -> float | None:
-        return records.copy_us(DepthwiseConv1d(**row["problem"]).compulsory_bytes(path), run)
+        return records.copy_us(DepthwiseConv1d(**row["problem"]).compulsory_bytes(row["path"]), run)
 
     columns = [
+        Col("path", "path", left=True),
         *(Col(name, lambda row, name=name: row["problem"][name]) for name in "BK"),
         Col("stage", "stage", left=True),
         Col("time (µs)", "time_us", rounded),
@@ -64,35 +49,40 @@ def long_rows(runs: Sequence[Record], path: str) -> Markdown:
         Col("of FMA rate", lambda row: over(row.get("fma_bound_us"), row["time_us"]), percent),
         Col("of a copy as large", lambda row: over(copied(row), row["time_us"]), percent),
     ]
-    return of_rows(
-        columns, sorted(rows, key=lambda row: (row["problem"]["K"], row["problem"]["B"])), [measured_on(used)]
-    )
+    rows = sorted(rows, key=lambda row: (row["path"] == "backward", row["problem"]["K"], row["problem"]["B"]))
+    return of_rows(columns, rows, [measured_on(used)])
 
 
-ABLATIONS = ("copy", "read", "gap or swizzle", "order of outputs", "blocks of weight_grad", "blocks of backward",
-             "outputs a lane", "strips of weight_grad", "strips of backward")  # fmt: skip
+IN_LESSONS = ("gap or swizzle", "order of outputs")
+ABLATIONS = ("copy", "read", *IN_LESSONS, "blocks of weight_grad", "blocks of backward", "outputs a lane",
+             "strips of weight_grad", "strips of backward")  # fmt: skip
 """The groups of small kernels that were tried on the way to copy speed; they stand in records alone."""
 
 
-def ablations(runs: Sequence[Record], group: str) -> Markdown:
-    """One group of what was tried on the way to copy speed, of the newest run that has it."""
-    having = [(run, [row for row in run.sections.get("tries") or () if row["group"] == group])
-              for run in records.shown_runs(runs)]  # fmt: skip
-    run, rows = next(((run, rows) for run, rows in reversed(having) if rows), (None, []))
-    least = min((row["time_us"] for row in rows if row.get("time_us")), default=None)
+def ablations(runs: Sequence[Record], groups: Sequence[str]) -> Markdown:
+    """Groups of what was tried on the way to copy speed, each of the newest run that has it."""
+    rows, used, least = [], {}, {}
+    for group in groups:
+        for run in reversed(records.shown_runs(runs)):
+            here = [row for row in run.sections.get("tries") or () if row["group"] == group]
+            if here:
+                rows, used[run.file] = rows + here, run
+                least[group] = min((row["time_us"] for row in here if row.get("time_us")), default=None)
+                break
     columns = [
+        *([Col("what was varied", "group", left=True)] if len(groups) > 1 else []),
         Col("variant", "name", left=True),
         Col("how", "note", left=True),
         Col("time (µs)", lambda row: rounded(row.get("time_us") or None) or row.get("failure")),
         Col("10 % to 90 %", _spread),
         Col("GB/s", "gbps", rounded),
-        Col("of the fastest", lambda row: over(least, row.get("time_us")), percent),
+        Col("of the fastest", lambda row: over(least[row["group"]], row.get("time_us")), percent),
         Col("registers", "registers"),
     ]
     return of_rows(columns, rows, [
         "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
-        f"second each: differences within the spread mean nothing. {measured_on([run])}",
-    ]) if run else NONE  # fmt: skip
+        f"second each: differences within the spread mean nothing. {measured_on(list(used.values()))}",
+    ]) if rows else NONE  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------- counters and fences
