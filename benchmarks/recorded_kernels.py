@@ -62,8 +62,8 @@ def tree(folder: Path, commit: str) -> Path:
 def source(stage: str, root: Path) -> str:
     """The digest of a stage's sources in a tree; "" if the tree has no such stage."""
     op, path, name = stage.split("/")
-    files = [*(root / "dwlab" / "kernels" / op).glob(f"{path}_[0-9]*_{name}.py")]
-    return digests.of_stage(files[0].relative_to(root).as_posix(), root / "dwlab") if files else ""
+    files = [*(root / "dwlab" / "kernels" / op).glob(f"*{path}_*[0-9]_{name}.py")]
+    return digests.of_stage(stage, files[0].relative_to(root).as_posix(), root / "dwlab") if files else ""
 
 
 def recorded(stage: str, kernel: str | None = None) -> list[Job]:

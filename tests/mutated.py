@@ -43,10 +43,11 @@ def mutate(of, old, new, module=""):
     changed = made[own]
     launch = changed.launch
     mutant = one.with_kernel(changed.kernel)
+    way = {"reverse": one.kernel.reverse} if "REVERSE" in getattr(changed.kernel, "parameters", ()) else {}
 
     def launched(problem, gpu=None):
         tile = () if one.tiles is None else (one.config(problem, gpu),)
-        return launch(problem, *tile) if one.supports(problem, gpu) else one.launch(problem, gpu)
+        return launch(problem, *tile, **way) if one.supports(problem, gpu) else one.launch(problem, gpu)
 
     return replace(mutant, launch=launched)
 

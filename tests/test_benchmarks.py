@@ -14,7 +14,7 @@ from tables import stages, working
 
 from dwlab import problems, records, study
 from dwlab.gpu import provenance, target
-from dwlab.kernels import digests, dispatch, registry
+from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, device
 from dwlab.measure.timing import Timing
 from dwlab.problems import PAPER, DepthwiseConv1d, references
@@ -300,7 +300,8 @@ def test_two_trees_differ_in_code_tile_or_in_what_they_compile():
 def test_the_table_of_kernels_is_of_the_sources_that_are_there():
     table = recorded_kernels.read()
     assert {row["stage"] for row in table} <= {one.id for one in registry.stages()}  # a new one may have no row yet
-    stale = [row["stage"] for row in table if digests.of_stage(registry.stage(row["stage"]).file) != row["source"]]
+    now = {row["stage"]: recorded_kernels.source(row["stage"], recorded_kernels.ROOT) for row in table}
+    stale = [row["stage"] for row in table if now[row["stage"]] != row["source"]]
     assert not stale, "run, where there is a compiler: python benchmarks/recorded_kernels.py"
 
 

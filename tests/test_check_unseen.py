@@ -968,7 +968,7 @@ def test_a_bare_kernel_for_rows_of_16_bits_is_judged(dtype):
 
     @by_shape
     def bare(L, K, SHIFT, DTYPE):
-        return strips.kernel.make(L, K, SHIFT, DTYPE)
+        return strips.kernel.make(L, K, SHIFT, DTYPE, False)
 
     def launch(problem):
         return strips.launch(problem)

@@ -39,7 +39,7 @@ def text_of(module):
 @pytest.fixture
 def changed(monkeypatch):
     """The ids of the stages whose digest is another once modules' texts have these edits."""
-    before = {id: digests.of_stage(one.file) for id, one in ALL.items()}
+    before = {id: digests.of_stage(id, one.file) for id, one in ALL.items()}
     caches = (digests.of_stage, digests._of)
 
     def of(*edits):
@@ -51,7 +51,7 @@ def changed(monkeypatch):
         monkeypatch.setattr(digests._Sources, "tree", lambda its, name: trees.get(name) or TREE(its, name))
         for cache in caches:
             cache.cache_clear()
-        return {id for id, one in ALL.items() if digests.of_stage(one.file) != before[id]}
+        return {id for id, one in ALL.items() if digests.of_stage(id, one.file) != before[id]}
 
     yield of
     monkeypatch.undo()
@@ -105,7 +105,7 @@ def test_what_is_not_launched_changes_no_digest(changed):
         ("dwlab.kernels.depthwise1d.forward_2_coalesced", "load_requests=2 * busy", "load_requests=3 * busy"),
         ("dwlab.kernels.depthwise1d.straight_line", "import annotations", "import annotations\n\n"),
         ("dwlab.kernels.depthwise1d.channel_strips", "do not fit the kernel's 32-bit indices", "are too many"),
-        ("dwlab.kernels.depthwise1d.forward_7_strips", "takes(problem, MOST)", "takes(problem, MOST + 1)"),
+        ("dwlab.kernels.depthwise1d.forward_input_grad_7_strips", "takes(problem, MOST)", "takes(problem, MOST + 1)"),
         ("dwlab.kernels.depthwise1d.rows", "def load_async(n: int) -> Any:", "def load_async(n) -> object:"),
         ("dwlab.kernels.registry", "has no array", "lacks an array"),
         ("dwlab.problems", "def left(self)", "def left_(self)"),
@@ -212,7 +212,7 @@ def test_what_a_definition_does_has_a_digest_and_its_words_have_none(tmp_path, o
 
 def test_a_kernel_keeps_its_name_where_its_code_was_shown_to_be_the_same(monkeypatch):
     one = ALL["depthwise1d/forward/naive"]
-    source = digests.of_stage(one.file)
+    source = digests.of_stage(one.id, one.file)
     shape = {"B": 1, "H": 2}
     text = digests.named("B=1 H=2", "float32")
 

@@ -38,7 +38,7 @@ def test_stages_are_listed_by_path_in_the_order_of_paths():
         here = registry.stages("depthwise1d", path=path)
         assert [one.order for one in here] == sorted({one.order for one in here}) and here[0].order == 1
         assert all(one.id == f"depthwise1d/{path}/{one.name}" for one in here)
-        assert all(one.file.startswith(f"dwlab/kernels/depthwise1d/{path}_") for one in here)
+        assert all(re.match(rf"dwlab/kernels/depthwise1d/(forward_)?{path}_", one.file) for one in here)
     forward = [one.name for one in registry.stages("depthwise1d", "forward")]
     assert [name for name in forward if name in FOUR] == FOUR
 
@@ -110,17 +110,13 @@ def test_source_is_the_constants_and_the_kernel():
     for one in registry.stages("depthwise1d"):
         text = one.source()
         compile(text, one.file, "exec")
-        # A stage made by shape, or of both directions of the filter, has its kernel inside the function that makes it.
-        indent = "    " if isinstance(one.kernel, registry.ByShape) or "def kernel_of(" in text else ""
-        takes = list(PAPER.arrays(one.path))
+        # A stage made by shape has its kernel inside the function that makes it; of two paths it has the first's names.
+        indent = "    " if isinstance(one.kernel, registry.ByShape) else ""
+        takes = list(PAPER.arrays("forward" if "/forward_" in one.file else one.path))
         if one.launch(PAPER if one.supports(PAPER) else FEW_TAPS).parts:  # what such a launch writes are the parts
             takes[-1] = "parts"
         kernel = rf"^{indent}@cuda\.jit\n{indent}def kernel\({', '.join(takes)}, shift(, \w+)*\):"
-        if re.search(r"(return|kernel =) forward\.kernel_of\(", text):  # with the filter reversed
-            assert one.name in ("strips", "tiles", "flat") and one.path == "input_grad"
-            assert "@cuda.jit" not in text
-        else:
-            assert len(re.findall(kernel, text, re.M)) == 1, one.id
+        assert len(re.findall(kernel, text, re.M)) == 1, one.id
         by_shape = re.search(r"^@by_shape\ndef kernel\(", text, re.M)
         assert isinstance(one.kernel, registry.ByShape) == bool(by_shape), one.id
         for not_shown in ("import ", "def traffic", "def launch", "@register"):
@@ -206,9 +202,7 @@ def test_no_kernel_imports_a_stage_by_its_number():
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     named = [getattr(node, "module", None) or "", *(one.name for one in node.names)]
-                    reversed_filter = file.name.startswith("input_grad") and node.names[0].asname == "forward"
-                    numbered = any(map(NUMBERED.search, named)) and not reversed_filter
-                    assert not numbered, f'{file.name}: {ast.unparse(node)}: write registry.stage("OP/PATH/NAME")'
+                    assert not any(map(NUMBERED.search, named)), f"{file.name}: {ast.unparse(node)}: write stage(…)"
 
 
 def test_run_takes_device_arrays_and_views_of_them():

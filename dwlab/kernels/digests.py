@@ -58,15 +58,16 @@ Found = tuple[Definition, str]
 
 
 @functools.cache
-def of_stage(file: str, package: Path = PACKAGE) -> str:
+def of_stage(id: str, file: str, package: Path = PACKAGE) -> str:
     """SHA-256 of a stage's sources, by its file ("dwlab/kernels/fused/pwdw_3_strips.py") in a tree of this package.
 
-    Raises ValueError for a file that registers no stage.
+    The second path of a file of two has another. Raises ValueError for a file that registers no stage.
     """
     module = file.removesuffix(".py").replace("/", ".")
     sources = _of(package)
     launch, given = _registered(sources.tree(module))
-    return _sha256(sorted(sources.digest(((module, ""), node)) for node in (launch, *given)))
+    found = sorted(sources.digest(((module, ""), node)) for node in (launch, *given))
+    return _sha256([*found, *["REVERSE"] * (not Path(file).name.startswith(id.split("/")[1]))])
 
 
 @functools.cache
@@ -83,13 +84,13 @@ def noted(table: Path = TABLE) -> dict[tuple[str, str], dict[str, frozenset[str]
 
 def of_kernel(id: str, file: str) -> str:
     """The name of a stage's kernel: the first that all recorded problems say, or else `of_stage`."""
-    source = of_stage(file)
+    source = of_stage(id, file)
     return next((name for name, but in noted().get((id, source), {}).items() if not but), source)
 
 
 def same(id: str, file: str, recorded: str | None, problem: str = "") -> bool:
     """Whether a record's name of a kernel is today's, for a problem as in `named` ("": for all recorded)."""
-    source = of_stage(file)
+    source = of_stage(id, file)
     but = noted().get((id, source), {}).get(recorded or "")
     return recorded == source or but is not None and (problem not in but if problem else not but)
 

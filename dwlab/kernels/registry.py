@@ -4,8 +4,8 @@
     def launch(problem): ...
 
 Op, path, order and name are read from the file's place (ORDER 2_5 stands between 2 and 3); the summary is the first
-line of its docstring. Tests, studies,
-plots and lessons iterate `stages()`.
+line of its docstring. A file of two paths, `forward_input_grad_7_strips.py`, is a stage of each. Tests, studies, plots
+and lessons iterate `stages()`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from dwlab.simt import Report
 
 _FOLDER = Path(__file__).parent
-_FILE = re.compile(rf"^({'|'.join(PATHS + KINDS)})_(\d+(?:_\d+)?)_([a-z]\w*)\.py$")
+_PATH = re.compile("|".join(PATHS + KINDS))
+_FILE = re.compile(rf"^((?:(?:{_PATH.pattern})_)+)(\d+(?:_\d+)?)_([a-z]\w*)\.py$")
 
 # The same for every GPU that Numba supports (CUDA C++ Programming Guide, table "Technical Specifications per Compute
 # Capability"): most blocks of a grid and most threads of a block in x, y and z, most threads of a block.
@@ -119,9 +120,11 @@ def _any_problem(problem: DepthwiseConv1d, gpu: Any = None) -> bool:
 class ByShape:
     """A kernel that is made for each shape, and then kept. What is launched is for_problem(problem).
 
-    make: a function whose parameters say what they are by their names (GIVEN); any other name is a layer of one image.
-    What it gets is built into the kernel's text as constants. With DTYPE it is for rows of every storage type. Problems
-    that its stage does not support get the kernel of the stage that it names in their place.
+    make: a function whose parameters say what they are by their names (GIVEN); any other name is a layer of one image,
+    and one with a default is left alone. What it gets is built into the kernel's text as constants. With DTYPE it is
+    for rows of every storage type. REVERSE, in a file of two paths: whether this is the input gradient; SHIFT is then
+    that of the forward convolution, with the filter reversed, that it is. Problems that its stage does not support get
+    the kernel of the stage that it names in their place.
 
     Kernels get rows of 16-bit elements as float32 words, two elements in each (`words`).
     """
@@ -138,11 +141,12 @@ class ByShape:
     supports: Callable[..., bool] = staticmethod(_any_problem)
     otherwise: str = ""
 
-    def __init__(self, make: Callable[..., Any]):
-        self.make = functools.cache(make)
-        self.parameters = tuple(inspect.signature(make).parameters)
+    def __init__(self, make: Callable[..., Any], reverse: bool = False):
+        self.make, self.reverse = functools.cache(make), reverse
+        parameters = inspect.signature(make).parameters
+        self.parameters = tuple(name for name, one in parameters.items() if one.default is one.empty)
         self.tiled = "config" in self.parameters
-        self.sized = self.parameters != ("DTYPE",)  # made anew for other sizes
+        self.sized = bool(set(self.parameters) - {"DTYPE", "REVERSE"})  # made anew for other sizes
         self.dtypes = DTYPES if "DTYPE" in self.parameters else _FLOAT32
         functools.update_wrapper(self, make)
 
@@ -150,8 +154,10 @@ class ByShape:
         """The kernel for a problem. config: its tile, of a stage that has tiles."""
         if not self.supports(problem, gpu):
             return stage(self.otherwise).kernel_for(problem, gpu)
-        given = (self.GIVEN.get(name, _one_image)(problem, config) for name in self.parameters)
-        return self.make(*given)
+        if self.reverse:
+            problem = replace(problem, padding=problem.shift)
+        given = self.GIVEN | {"REVERSE": lambda problem, config: self.reverse}
+        return self.make(*(given.get(name, _one_image)(problem, config) for name in self.parameters))
 
 
 def _one_image(problem: Problem, config: TileConfig | None) -> Problem:
@@ -416,6 +422,7 @@ class Stage:
         """This stage's launch around another kernel."""
         if isinstance(kernel, ByShape) and isinstance(self.kernel, ByShape):
             kernel.supports, kernel.otherwise = self.kernel.supports, self.kernel.otherwise
+            kernel.reverse = self.kernel.reverse and "REVERSE" in kernel.parameters
         return replace(self, kernel=kernel, dtypes=dtypes_of(kernel) if self.op == "depthwise1d" else self.dtypes)
 
     def args(self, problem: DepthwiseConv1d, arrays: dict[str, Any]) -> tuple[Any, ...]:
@@ -760,7 +767,8 @@ def register(
     the stage that takes the others, if their rows are float32. aligned: bytes of which the arrays' addresses must be
     multiples. needs: see Stage. tiles: where the stage has a choice of tiles; its `launch` and `traffic` then take the
     tile after the problem, and so does what makes its kernel, as its last parameter, `config`. lesson: "10", the number
-    of the one that teaches it, if one does.
+    of the one that teaches it, if one does. In a file of two paths `launch` and `traffic` take `reverse`, too, whether
+    it is the input gradient; {path} in `otherwise` stands for the path, and the lesson is of the first one's stage.
     The launch that comes back raises StageError where its grid would be beyond the hardware's limits, and
     for rows of 16 bits that the stage does not take. Stages of layers take only what they support, of `dtypes`, and get
     their arrays in a `view` (see VIEWS). Raises StageError if the file's name is not PATH_ORDER_NAME.py, another stage
@@ -770,20 +778,9 @@ def register(
         raise StageError(f"otherwise={otherwise!r} names the stage that does what this one does not: supports=?")
     if view not in VIEWS:
         raise StageError(f"view={view!r} is unknown. {nearest(view, VIEWS)}")
-    dtypes = dtypes or dtypes_of(kernel)
+    takes = dtypes or dtypes_of(kernel)
 
-    def applies(problem: Problem, gpu: Any = None) -> bool:
-        if problem.dtype not in dtypes or not (supports is None or supports(problem)):
-            return False
-        if needs and made.lacks(problem.dtype, gpu):
-            return False
-        return tiles is None or not why_not(tiles, problem.kernel_key, problem.N, gpus.of(gpu))
-
-    if otherwise:
-        kernel.supports, kernel.otherwise = applies, otherwise
-    made: Stage
-
-    def decorate(launch: Callable[[DepthwiseConv1d], Launch]) -> Callable[[DepthwiseConv1d], Launch]:
+    def decorate(launch: Callable[..., Launch]) -> Callable[[DepthwiseConv1d], Launch]:
         file = Path(inspect.getfile(launch)).resolve()
         match = _FILE.match(file.name)
         if not match:
@@ -792,15 +789,37 @@ def register(
             )
         if supports is not None and not otherwise and file.parent.name == "depthwise1d":
             raise StageError("a stage that does not support every problem names the stage that does: otherwise=ID")
-        module = sys.modules[launch.__module__]
-        nonlocal made
+        path, *other = _PATH.findall(match[1])
+        if not other:
+            return add(launch, file, match, path, kernel)
+        add(launch, file, match, other[0], ByShape(kernel.make, reverse=True), reverse=True)
+        return add(launch, file, match, path, kernel, reverse=False)
+
+    def add(
+        launch: Callable[..., Launch], file: Path, match: re.Match[str], path: str, kernel: Any, **way: bool
+    ) -> Callable[[DepthwiseConv1d], Launch]:
+        made: Stage
+        instead = otherwise.format(path=path)
+
+        def applies(problem: Problem, gpu: Any = None) -> bool:
+            if problem.dtype not in takes or not (supports is None or supports(problem)):
+                return False
+            if needs and made.lacks(problem.dtype, gpu):
+                return False
+            return tiles is None or not why_not(tiles, problem.kernel_key, problem.N, gpus.of(gpu))
+
+        if otherwise:
+            kernel.supports, kernel.otherwise = applies, instead
 
         def started(problem: Problem, *config: TileConfig, gpu: Any = None) -> Launch:
-            how = launch(problem, *config)
+            how = launch(problem, *config, **way)
             over = limits(how, gpus.of(gpu))
             if over:
                 raise StageError(f"{made.id} cannot run {problem}: {over[0]}. Use smaller sizes or another stage.")
             return how
+
+        def moved(problem: Problem, *config: TileConfig) -> Traffic:
+            return traffic(problem, *config, **way)
 
         def tile(problem: Problem, gpu: Any) -> tuple[TileConfig, ...]:
             return () if tiles is None else (made.config(problem, gpu),)
@@ -809,33 +828,33 @@ def register(
         def checked(problem: DepthwiseConv1d, gpu: Any = None) -> Launch:
             made._takes(problem, gpu)
             if not applies(problem, gpu):
-                return stage(otherwise).launch(problem, gpu)
+                return stage(instead).launch(problem, gpu)
             return started(problem, *tile(problem, gpu), gpu=gpu)
 
         def formula(problem: DepthwiseConv1d, gpu: Any = None) -> Traffic:
             made._takes(problem, gpu)
             if not applies(problem, gpu):
-                return stage(otherwise).traffic(problem, gpu)
-            return traffic(problem, *tile(problem, gpu))
+                return stage(instead).traffic(problem, gpu)
+            return moved(problem, *tile(problem, gpu))
 
         made = Stage(
             op=file.parent.name,
-            path=match[1],
+            path=path,
             order=_order(match[2]),
             name=match[3],
             file=file.relative_to(_FOLDER.parents[1]).as_posix(),
             kernel=kernel,
             launch=checked,
             traffic=formula,
-            summary=(module.__doc__ or "").strip().split("\n")[0],
+            summary=(sys.modules[launch.__module__].__doc__ or "").strip().split("\n")[0],
             supports=applies,
             aligned=aligned,
-            dtypes=dtypes,
+            dtypes=takes,
             view=view,
             needs=needs,
             tiles=tiles,
-            tiled=None if tiles is None else Tiled(started, traffic, supports or _any_problem),
-            lesson=lesson,
+            tiled=None if tiles is None else Tiled(started, moved, supports or _any_problem),
+            lesson="" if way.get("reverse") else lesson,
         )
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:
@@ -855,12 +874,13 @@ def _load() -> None:
 
 @functools.cache
 def _files(folder: Path) -> dict[str, tuple[str, int, float]]:
-    """Id of each stage file -> its place in the order, from their names."""
+    """Id of each stage -> its place in the order, from the files' names."""
     found = {}
     for file in folder.glob("*/*.py"):
         if name := _FILE.match(file.name):
-            place = file.parent.name, (PATHS + KINDS).index(name[1]), _order(name[2])
-            found[f"{file.parent.name}/{name[1]}/{name[3]}"] = place
+            for path in _PATH.findall(name[1]):
+                place = file.parent.name, (PATHS + KINDS).index(path), _order(name[2])
+                found[f"{file.parent.name}/{path}/{name[3]}"] = place
     return found
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dwlab.kernels import dispatch, torch_ops
-from dwlab.kernels.depthwise1d import channels_last, flat_rows, forward_9_flat
+from dwlab.kernels import dispatch, registry, torch_ops
+from dwlab.kernels.depthwise1d import channels_last, flat_rows
 from dwlab.kernels.depthwise1d.flat_rows import activate
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.parts import pieces
@@ -146,7 +146,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
 
 @functools.cache
 def _flat(K: int, dtype: str, **form: Any) -> Any:
-    return forward_9_flat.kernel_of(K, 0, dtype, **form)
+    return registry.stage("depthwise1d/forward/flat").kernel.make(K, 0, dtype, False, **form)
 
 
 def _filters(w: Tensor, bias: Tensor | None) -> Tensor:

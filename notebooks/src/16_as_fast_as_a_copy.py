@@ -192,7 +192,8 @@ print(f"rows of 48, no gap, no swizzle: {each:g} wavefronts a read; you predicte
 #
 # All of it together, made for a shape: the stage `wide`, so called for its 16 bytes an instruction.
 # `rows.load_async`, `read` and `store` are the three ways of the vectors; each is a loop over 12 of them, as you have just
-# seen. `row_products.row_to_tile` makes the products of lesson 15, 8 outputs at a time.
+# seen. `row_products.row_to_tile` makes the products of lesson 15, 8 outputs at a time. With `REVERSE` the same text is an
+# input gradient's kernel (lesson 20): the filter from its last tap on.
 
 # %% tags=["folded", "stage:depthwise1d/forward/wide"]
 

@@ -238,9 +238,10 @@ def launch(problem: DepthwiseConv1d) -> Launch:
     return Launch(grid=(-(-count // THREADS),), block=(THREADS,), scalars=scalars)
 
 
-def traffic(problem: DepthwiseConv1d, shift: int) -> Traffic:
+def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     """x with its neighbours, y, and two filters for each lane."""
     each, K, H, L = pieces.elements(problem.dtype), problem.K, problem.H, problem.L
+    shift = problem.left if reverse else problem.shift
     stop = problem.B * H * L * problem.itemsize // 4
     whole, rest = divmod(stop, 4)
     last = whole + (rest > 0) - 1

@@ -38,7 +38,6 @@ SHAPES = (  # of a block's tile, pixels and filters, of a thread's, and filters 
     (64, 32, 4, 4, 32), (32, 32, 4, 4, 32), (128, 16, 4, 4, 16), (64, 16, 4, 4, 16), (32, 16, 4, 4, 16),
 )  # fmt: skip
 PITCH = padded(STEP)
-PER_NS = 350  # FLOPs of a multiprocessor in a ns, about
 
 
 @by_shape

@@ -16,6 +16,9 @@ is no multiple of 4 are loaded by neighbouring lanes and transposed in shared me
 Rows of float16 or bfloat16 are moved as words of two elements, by the same instructions, half as many. A lane makes
 float32 of its row when it reads it and rounds its sums when it writes them; in between nothing differs.
 
+The input gradient is the forward convolution of dy with v[j] = w[K-1-j] and as many zeros on the right as there are on
+the left: other places of the products in the unrolled text, so the filter is reversed at no cost. Deterministic.
+
 Predicted: the bytes are near the compulsory ones and the instructions few (1,176 of some 1,350 are multiply-adds), so
 that what is left is the memory's speed: more than 90 % of what a copy reaches.
 """
@@ -33,15 +36,16 @@ MOST = 64  # longest row, and most taps that meet it: both are held in registers
 
 
 @by_shape
-def kernel(L, K, SHIFT, DTYPE):
+def kernel(L, K, SHIFT, DTYPE, REVERSE):
     begin, count = straight_line.window(L, K, SHIFT)
+    shift, begin = SHIFT - begin, K - begin - count if REVERSE else begin
     N, WORDS = rows.words(L, DTYPE), ROWS * rows.words(L, DTYPE)  # of a row, of all
     W_WORDS = rows.filter_words(K, begin, count)
     load_async, read = rows.load_async(N), rows.read(L, DTYPE)
     store, swizzle = rows.store(N), rows.swizzle(N)
     load_filters = rows.load_filters(K, begin, count)
     transpose_filters = rows.transpose_filters(K, begin, count)
-    convolve = row_products.row_to_tile(L, count, SHIFT - begin, dtype=DTYPE)
+    convolve = row_products.row_to_tile(L, count, shift, REVERSE, DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -67,7 +71,7 @@ def kernel(L, K, SHIFT, DTYPE):
     return kernel
 
 
-def traffic(problem):
+def traffic(problem, reverse):
     return rows.convolution_traffic(problem, *straight_line.window(problem.L, problem.K, problem.shift))
 
 
@@ -76,8 +80,8 @@ def supports(problem):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/registers", aligned=16,
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/warp_tiled", aligned=16,
     needs=("copy4_async",), lesson="16",
 )  # fmt: skip
-def launch(problem):
+def launch(problem, reverse):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

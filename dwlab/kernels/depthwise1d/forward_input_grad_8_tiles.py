@@ -11,29 +11,37 @@ What is left of a chunk goes tap by tap: no weight is made up, so an x that is n
 staged reversed, so that window and weights are walked upwards. The sums go out through shared memory, so that
 neighbouring threads store neighbouring outputs. Sizes are arguments: one kernel is compiled for all shapes of a type.
 Rows of 16 bits, which may begin at any element, are read one element a lane; tile, sums and filter are float32.
+The input gradient stages the filter as it lies, and has shift K-1 - shift. Deterministic.
 
 Predicted, on an H200: (16, 3, 2049, 48) has 240 blocks, 0.8 MB, 4.7 M multiply-adds: 0.2 µs of memory, 0.2 of
 arithmetic; two chunks of load, barrier, sum, one after the other, some 1.5 µs, and a launch: about 4 µs.
 Traffic: x once for each tile, with a halo of K-1, and again a chunk's halo for each 32 taps; the filter for each tile.
 """
 
+import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.depthwise1d import row_tiles
-from dwlab.kernels.depthwise1d.row_tiles import CHUNK, EACH, ROWS, THREADS
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.registry import by_shape, register
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
+from dwlab.kernels.traffic import pieces as runs
 from dwlab.target import cuda
 
+EACH = 4  # neighbouring outputs of a thread: 16 bytes of the window
+THREADS = 128  # most of a block
+NARROW, BUSY = 32, 1024  # most along a row, unless there are so many blocks
+ROWS = 32  # most rows of a block
+CHUNK = 32  # taps staged at a time
 GROUP = 8  # taps without a branch between them
 W_WORDS = ROWS * CHUNK
 X_WORDS = THREADS * EACH + ROWS * (CHUNK + 4)
 
 
-def kernel_of(dtype, reverse=False):
-    """kernel(x, w, y, shift): y[t] += w[j] * x[t + shift - j]; with reverse w[K-1-j]."""
-    up, down = pieces.up(dtype), pieces.down(dtype)
+@by_shape
+def kernel(DTYPE, REVERSE):
+    """kernel(x, w, y, shift): y[t] += w[j] * x[t + shift - j]; with REVERSE w[K-1-j]."""
+    up, down = pieces.up(DTYPE), pieces.down(DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -63,7 +71,7 @@ def kernel_of(dtype, reverse=False):
                 j = uint32(j0 + n - 1 - i)
                 weight = float32(0)
                 if inside:
-                    weight = w[h, uint32(taps - 1 - j)] if reverse else w[h, j]
+                    weight = w[h, uint32(taps - 1 - j)] if REVERSE else w[h, j]
                 w_tile[own_w + i] = weight
                 i = uint32(i + width)
             i = tx
@@ -115,15 +123,59 @@ def kernel_of(dtype, reverse=False):
     return kernel
 
 
-@by_shape
-def kernel(DTYPE):
-    return kernel_of(DTYPE)
+def traffic(problem, reverse):
+    """x and the filters for each tile and chunk of taps, y."""
+    rows, H, L, K = problem.B * problem.H, problem.H, problem.L, problem.K
+    shift = problem.left if reverse else problem.shift
+    width, side = block_of(problem)
+    span, per_sector = EACH * width, 8 if problem.dtype == "float32" else 16
+    ty, tx = np.divmod(np.arange(width * side), width)
+
+    # Blocks are alike whose rows, and whose channels, begin alike in their sectors; those that pass the last channel
+    # are each of their own.
+    def kind_of_channels(row):
+        h = row % H
+        return h * K % 8 if h + side <= H else -1 - h, min(side, rows - row)
+
+    def kind_of_tile(t0):
+        inner = t0 + shift + 1 >= K and t0 + span + shift < L  # its last load is of t0 + span + shift
+        return t0 % per_sector if inner else -1 - t0
+
+    loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    for _, t0, times in grouped(range(0, L, span), kind_of_tile):
+        first, stop = max(0, t0 + shift + 1 - L), min(K, min(t0 + span, L) + shift)
+        for row, here, blocks in runs(rows, side, per_sector):
+            base = np.where(ty < here, (row + ty) * L, -1)
+            t = tx + width * np.arange(EACH)[:, None]
+            stores += times * blocks * warp_traffic(np.where((base >= 0) & (t0 + t < L), base + t0 + t, -1), per_sector)
+            for j0 in range(first, stop, CHUNK):
+                n = min(CHUNK, stop - j0)
+                i = tx + np.arange(0, span + n, width)[:, None]
+                s = t0 + shift + 1 - j0 - n + i
+                took = (base >= 0) & (i < span + n) & (s >= 0) & (s < L)
+                loads += times * blocks * warp_traffic(np.where(took, base + s, -1), per_sector)
+        for (_, here), row, blocks in grouped(range(0, rows, side), kind_of_channels):
+            for j0 in range(first, stop, CHUNK):
+                n = min(CHUNK, stop - j0)
+                i = tx + np.arange(0, n, width)[:, None]
+                j = j0 + n - 1 - i
+                j = K - 1 - j if reverse else j
+                loads += times * blocks * warp_traffic(np.where((i < n) & (ty < here), (row + ty) % H * K + j, -1))
+    return Traffic(*loads.tolist(), *stores.tolist())
 
 
-def traffic(problem):
-    return row_tiles.traffic(problem, problem.shift)
+def block_of(problem):
+    """Threads along a row and rows of a block: tiles of one row of about the same width, then as many rows as fit."""
+    strips = -(-problem.L // EACH)
+    rows = problem.B * problem.H
+    most = THREADS if rows * -(-strips // THREADS) >= BUSY else NARROW
+    width = -(-strips // -(-strips // most))
+    return width, max(1, min(ROWS, most // width, rows))
 
 
 @register(kernel=kernel, traffic=traffic, view="elements", needs={"bfloat16": ("join_bfloats",)})
-def launch(problem):
-    return row_tiles.launch(problem, problem.shift)
+def launch(problem, reverse):
+    rows = fits_uint32(problem)
+    width, side = block_of(problem)
+    grid = (-(-rows // side), -(-problem.L // (EACH * width)))
+    return Launch(grid=grid, block=(width, side), scalars=(problem.left if reverse else problem.shift,))

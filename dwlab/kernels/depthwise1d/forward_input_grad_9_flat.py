@@ -10,7 +10,8 @@ stays in its row. Nothing passes through shared memory; one piece a lane is enou
 Predicted, of (3072, 128, 202, 3) in bfloat16 on an H200: 159 MB each way, 77 µs of a copy. About 150 instructions for
 8 elements are 310,000 warps of 150, 528 at a time at 1.7 GHz: 52 µs, behind the copy as long as warps enough are there.
 Rows of 512 and more have a way of a third fewer for pieces that no row's end is near.
-Traffic: x and y once, the neighbours and two filters for each lane.
+The input gradient has its neighbours on the other side, and goes backwards through a piece where a row ends in it.
+Deterministic. Traffic: x and y once, the neighbours and two filters for each lane.
 """
 
 from numba import float32, uint32
@@ -22,14 +23,15 @@ from dwlab.kernels.registry import by_shape, register
 from dwlab.target import cuda
 
 
-def kernel_of(K, SHIFT, DTYPE, reverse=False, bias=False, activation="none"):
-    """kernel(x, w, y, …): y[t] += w[j] * x[t + SHIFT - j]; with reverse w[K-1-j]. All arrays are lines of words.
+@by_shape
+def kernel(K, SHIFT, DTYPE, REVERSE, bias=False, activation="none"):
+    """kernel(x, w, y, …): y[t] += w[j] * x[t + SHIFT - j]; with REVERSE w[K-1-j]. All arrays are lines of words.
 
     With bias that of a channel stands behind its K taps in w.
     """
     EACH, WORDS = pieces.elements(DTYPE), 4 + sum(flat_rows.neighbours(K, SHIFT, DTYPE))
     TAPS, load, load_filter = K + bias, flat_rows.load(K, SHIFT, DTYPE), flat_rows.load_filter(K + bias)
-    within, across = flat_rows.convolve(K, SHIFT, DTYPE, reverse, bias, activation)
+    within, across = flat_rows.convolve(K, SHIFT, DTYPE, REVERSE, bias, activation)
     store = flat_rows.store(DTYPE)
 
     @cuda.jit
@@ -59,13 +61,8 @@ def kernel_of(K, SHIFT, DTYPE, reverse=False, bias=False, activation="none"):
     return kernel
 
 
-@by_shape
-def kernel(K, SHIFT, DTYPE):
-    return kernel_of(K, SHIFT, DTYPE)
-
-
-def traffic(problem):
-    return flat_rows.traffic(problem, problem.shift)
+def traffic(problem, reverse):
+    return flat_rows.traffic(problem, reverse)
 
 
 def supports(problem):
@@ -73,8 +70,8 @@ def supports(problem):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/tiles", aligned=16, view="words",
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/tiles", aligned=16, view="words",
     needs={"bfloat16": ("join_bfloats",)},
 )  # fmt: skip
-def launch(problem):
+def launch(problem, reverse):
     return flat_rows.launch(problem)

@@ -11,6 +11,7 @@ so that neighbouring lanes store neighbouring 16 bytes.
 The filters of the warp's rows stand beside the tile, 16 bytes aligned: the lanes of a row read the same 4 weights.
 
 Rows of 16 bits are moved as words of two elements; a vector is then 8 of them, and a strip 3 vectors, 24 outputs.
+The input gradient has the filter reversed and the halo on the other side. Deterministic.
 
 Predicted: x and y once but for the halos, (640 + K - 1) / 640 of x; as long as K multiply-adds for each 8 bytes leave
 the arithmetic units time, memory decides: about 90 % of a copy up to K = 31, and the units' own limit beyond.
@@ -19,23 +20,35 @@ the arithmetic units time, memory decides: about 90 % of a copy up to K = 31, an
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.depthwise1d import strip_products, strips
+from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo, takes
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import store_shared, words
-from dwlab.kernels.registry import by_shape, register
+from dwlab.kernels.registry import Launch, StageError, by_shape, fits_uint32, register
+from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic
 from dwlab.target import cuda
 
 MOST = 128  # taps
 
 
-def kernel_of(L, K, SHIFT, DTYPE, reverse=False):
-    """kernel(x, w, y, shift): y[t] += w[j] * x[t + SHIFT - j]; with reverse w[K-1-j]. Rows are words."""
-    EACH, STRIPS = OUTPUTS[DTYPE], strips.per_row(L, DTYPE)
+def per_row(L, dtype):
+    """Strips of a row."""
+    return -(-L // OUTPUTS[dtype])
+
+
+def filters_of(strips, K):
+    """(rows of which a block has strips, at most; words of a filter in shared memory, whole vectors)."""
+    return 30 // strips + 2, -(-K // 4) * 4
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE, REVERSE):
+    """kernel(x, w, y, shift): y[t] += w[j] * x[t + SHIFT - j]; with REVERSE w[K-1-j]. Rows are words."""
+    EACH, STRIPS = OUTPUTS[DTYPE], per_row(L, DTYPE)
     N, STEP = words(L, DTYPE), words(EACH, DTYPE)  # of a row, of a strip
     LEFT, RIGHT = halo(K, SHIFT, DTYPE)
     WORDS = 32 * STEP + LEFT + RIGHT
-    W_ROWS, W_PITCH = strips.filters_of(STRIPS, K)
+    W_ROWS, W_PITCH = filters_of(STRIPS, K)
     W_WORDS = W_ROWS * W_PITCH
     LOADS, W_LOADS, STORES = -(-WORDS // 128), -(-W_WORDS // 32), -(-32 * STEP // 128)  # of a lane
     convolve, put = strip_products.forward(EACH, L, K, SHIFT, LEFT, DTYPE), store_shared(DTYPE)
@@ -77,7 +90,7 @@ def kernel_of(L, K, SHIFT, DTYPE, reverse=False):
             if i < W_WORDS:
                 f = float32(0)
                 if j < K and row0 + r < rows:
-                    f = w[h, uint32(K - 1) - j] if reverse else w[h, j]
+                    f = w[h, uint32(K - 1) - j] if REVERSE else w[h, j]
                 w_tile[i] = f
         own_row = uint32(uint32(strip + lane) // uint32(STRIPS))
         r = uint32(own_row - row0)
@@ -105,13 +118,41 @@ def kernel_of(L, K, SHIFT, DTYPE, reverse=False):
     return kernel
 
 
-@by_shape
-def kernel(L, K, SHIFT, DTYPE):
-    return kernel_of(L, K, SHIFT, DTYPE)
-
-
-def traffic(problem):
-    return strips.traffic(problem, problem.shift)
+def traffic(problem, reverse):
+    """x with halos, the filters of each block's rows, y."""
+    H, K, strips = problem.H, problem.K, per_row(problem.L, problem.dtype)
+    rows = problem.B * H
+    n, step = words(problem.L, problem.dtype), words(OUTPUTS[problem.dtype], problem.dtype)  # of a row, of a strip
+    left, right = halo(K, problem.left if reverse else problem.shift, problem.dtype)
+    strip = 32 * np.arange(-(-rows * strips // 32))  # each block's first
+    begin, end = (np.minimum(s // strips * n + s % strips * step, rows * n) for s in (strip, strip + 32))
+    m = 128 * np.arange(-(-(32 * step + left + right) // 128))[:, None]
+    first = np.maximum(begin - left + m, 0)
+    stop = np.minimum(np.minimum(begin - left + m + 128, end + right), rows * n)
+    stop = np.minimum(stop, begin + 32 * step + right)
+    x_count = np.maximum(stop - first, 0)
+    y_first = begin + m
+    y_count = np.clip(end - y_first, 0, 128)
+    # The weights of the rows that a block has strips of, 32 words at a time; each row's begins a 16-byte vector.
+    w_rows, pitch = filters_of(strips, K)
+    i = np.arange(32) + 32 * np.arange(-(-w_rows * pitch // 32))[:, None]
+    r, j = i // pitch, i % pitch
+    j = K - 1 - j if reverse else j
+    firsts, times = np.unique(np.minimum(strip // strips, max(0, rows - 1)), return_counts=True)
+    inside = (0 <= j) & (j < K) & (r < w_rows)
+    loads = np.zeros(2, np.int64)
+    last = firsts > rows - w_rows  # blocks that would have rows beyond the last
+    of_channel = np.bincount(firsts[~last] % H, times[~last]).astype(np.int64)
+    for h in np.flatnonzero(of_channel):
+        loads += of_channel[h] * warp_traffic(np.where(inside, (h + r) % H * K + j, -1))
+    for row, count in zip(firsts[last], times[last], strict=True):
+        loads += count * warp_traffic(np.where(inside & (row + r < rows), (row + r) % H * K + j, -1))
+    return Traffic(
+        load_requests=np.count_nonzero(x_count) + loads[0],
+        load_sectors=run_sectors(first, x_count).sum() + loads[1],
+        store_requests=np.count_nonzero(y_count),
+        store_sectors=run_sectors(y_first, y_count).sum(),
+    )
 
 
 def supports(problem):
@@ -119,8 +160,11 @@ def supports(problem):
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", aligned=16,
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/warp_tiled", aligned=16,
     needs=("copy4_async",), lesson="16",
 )  # fmt: skip
-def launch(problem):
-    return strips.launch(problem)
+def launch(problem, reverse):
+    strips = fits_uint32(problem) * per_row(problem.L, problem.dtype)
+    if strips >= 2**32:
+        raise StageError(f"{strips} strips do not fit the kernel's 32-bit indices: use smaller sizes than {problem}")
+    return Launch(grid=(-(-strips // 32),), block=(32,), scalars=(problem.shift,))
