@@ -272,7 +272,8 @@ def scaled(stage: Stage, few: DepthwiseConv1d, problem: DepthwiseConv1d, found: 
     loads, stores, atomics = as_formula("load"), as_formula("store"), as_formula("atomic")
     repeats = atomics * found.atomic_repeats
     farther = max(1.0, blocks / longer)  # blocks between two that read the same sectors, over the cut-down problem's
-    sizes = problem.nbytes(stage.path)
+    nbytes, named = problem.nbytes(stage.path), stage.kernel_for(few).py_func.__code__.co_varnames
+    sizes = {name: nbytes.get(slot, 0) for name, slot in zip(named, problem.slots(stage.path), strict=False)}
     arrays = []
     for name, one in found.reuse.items():
         distinct, again = sizes.get(name, 0) / SECTOR_BYTES, elements * one.again
