@@ -60,7 +60,7 @@ from dwlab.kernels.registry import stage as _stage
 from dwlab.kernels.registry import stages as _stages
 from dwlab.kernels.tiling import gpu
 from dwlab.problems import NAN_BITS, DepthwiseConv1d, Problem, decode, encode, layers, references
-from dwlab.problems.cases import NOT_FINITE, SCALED, VALUES, Case, cases, drawn, layer_cases
+from dwlab.problems.cases import NOT_FINITE, SCALED, VALUES, Case, cases, drawn, layer_cases, layers_of
 from dwlab.problems.cases import products as products_of_one
 from dwlab.text import tabular
 
@@ -872,7 +872,7 @@ def _right(case: Case, path: str, inputs: dict[str, np.ndarray], rules: _Rules) 
         allowed = references.allowed_error(problem, path, plain)
         spread = references.reference(problem, path, marked) if marked else want
         exact = references.reference(problem, path, inputs) if marked else {}
-    loses = any(getattr(layer, "activation", "none") != "none" for layer in contrast.layers_of(problem))
+    loses = any(getattr(layer, "activation", "none") != "none" for layer in layers_of(problem))
     loses |= problem.op == "sparse"  # 0 * NaN is NaN where a kernel multiplies it, and need not be
     found = {}
     for name in want:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwlab.problems import DepthwiseConv1d, Problem
-from dwlab.problems.cases import VALUES
+from dwlab.problems.cases import VALUES, layers_of
 from dwlab.problems.layers import ACTIVATIONS, DepthwiseConv2d, Fused, Pointwise, SparsePointwise
 
 
@@ -126,11 +126,6 @@ def _not_only_large(rule: Rule, problems: Sequence[Problem], failed: Sequence[bo
 
 
 _SIZES = ("N", "B", "C", "F", "H", "W", "L", "K")
-
-
-def layers_of(problem: Problem) -> tuple[Any, ...]:
-    """The layers of a problem: itself, or two."""
-    return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
 
 
 # ---- rules

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from dwlab.judge import mistakes, row_mistakes
-from dwlab.judge.contrast import layers_of
 from dwlab.judge.mistakes import Mistake
 from dwlab.problems import DepthwiseConv1d, Problem, encode, references
+from dwlab.problems.cases import layers_of
 from dwlab.problems.layers import DepthwiseConv2d
 
 
@@ -131,20 +131,16 @@ def explain(faults: Sequence[tuple[Finding, ...]], least: float = 0.25) -> tuple
             for place, name in enumerate(dict.fromkeys(one.identity for one in fault)):
                 votes[name] = votes.get(name, 0) + fault[0].weight
                 rank[name] = rank.get(name, 0) + place
-        best = max(votes, key=lambda name: (votes[name], -rank[name]))
+        ranked = sorted(votes, key=lambda name: (-votes[name], rank[name]))
+        telling, best = [name for name in ranked if name not in WEAK], ranked[0]
         if best in WEAK and not chosen:
-            telling = [
-                name
-                for name in votes
-                if name not in WEAK and votes[name] > max(0.5 * (best in VAGUE), 0.15 * votes[best])
-            ]
-            best = max(telling, key=lambda name: (votes[name], -rank[name]), default=best)
+            few = max(0.5 * (best in VAGUE), 0.15 * votes[best])
+            best = next((name for name in telling if votes[name] > few), best)
         elif not chosen:  # what is done says more than where it shows
             places = {one.identity for fault in left for one in fault if one.place}
-            done = [name for name in votes if name not in places and name not in WEAK]
             if best in places:
-                likely = [name for name in done if votes[name] > _LIKELY * votes[best]]
-                best = max(likely, key=lambda name: (votes[name], -rank[name]), default=best)
+                likely = (name for name in telling if name not in places and votes[name] > _LIKELY * votes[best])
+                best = next(likely, best)
         if chosen and votes[best] < enough:
             break
         chosen.append(next(one for fault in left for one in fault if one.identity == best))
@@ -276,11 +272,10 @@ def region(mask: np.ndarray, tiles: Sequence[int] = (), names: Sequence[str] = "
     names = names or ("bht" if mask.ndim == 3 else "hj")
     if mask.all():
         return [("all", Rule("all", count=mask.size), "every element")]
-    for axis in reversed(range(mask.ndim)):
-        line = mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))
-        shape = [1] * mask.ndim
-        shape[axis] = -1
-        if np.array_equal(np.broadcast_to(line.reshape(shape), mask.shape), mask):
+    axes = range(mask.ndim)
+    lines = [(axis, mask.any(axis=tuple(a for a in axes if a != axis))) for axis in reversed(axes)]
+    for axis, line in lines:
+        if (np.moveaxis(mask, axis, -1) == line).all():
             return [(names[axis], rule, rule.words(names[axis], len(line))) for rule in rules_of(line, tiles)]
     if names == "bht":
         rows = mask.reshape(-1, mask.shape[2])
@@ -290,8 +285,7 @@ def region(mask: np.ndarray, tiles: Sequence[int] = (), names: Sequence[str] = "
     if len(flat) > 1 and flat[-1] == mask.size - 1 and flat[-1] - flat[0] + 1 == len(flat):
         words = f"the last {len(flat)} of {mask.size} elements as they lie in memory, from {flat[0]} on"
         return [("memory", Rule("last", count=len(flat)), words)]
-    for axis in reversed(range(mask.ndim)):
-        line = mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))
+    for axis, line in lines:
         dense = mask.sum() > 0.2 * line.mean() * mask.size  # few in a line may have something else in common
         if dense and not line.all() and line.mean() ** mask.sum() < _ACCIDENT:
             rules = [rule for rule in rules_of(line, tiles) if rule.kind != "scattered"]
@@ -412,7 +406,7 @@ def _unwritten(evidence: Evidence) -> list[Finding]:
 def _places(evidence: Evidence) -> list[Finding]:
     """Findings on wrong elements that were written, by where they are."""
     mask, problem = evidence.wrong & ~evidence.unwritten, evidence.problem
-    text = f"{{words}}; {_example(evidence, mask)}{_not_a_number(evidence, mask)}"
+    text = _seen(evidence, mask, "{words}")
     if not isinstance(problem, DepthwiseConv1d):
         ring = list(_ring(evidence, mask))
         return ring + list(_named(evidence, mask, _MAP_PLACES, text, ring=ring))
@@ -483,13 +477,8 @@ def _anywhere(evidence: Evidence) -> Finding:
 
 
 def _seen(evidence: Evidence, mask: np.ndarray, words: str) -> str:
-    return f"{words}; {_example(evidence, mask)}{_not_a_number(evidence, mask)}"
-
-
-def _not_a_number(evidence: Evidence, mask: np.ndarray) -> str:
-    if not np.isnan(evidence.got[mask]).all():
-        return ""
-    return "; they are NaN: never written before it was read, inf - inf, inf / inf, 0 * inf, or on a GPU from outside"
+    nan = "; they are NaN: never written before it was read, inf - inf, inf / inf, 0 * inf, or on a GPU from outside"
+    return f"{words}; {_example(evidence, mask)}{nan if np.isnan(evidence.got[mask]).all() else ''}"
 
 
 def _example(evidence: Evidence, mask: np.ndarray) -> str:

@@ -60,7 +60,7 @@ class Case:
         problem = self.problem
         if isinstance(problem, DepthwiseConv1d):
             return max(problem.B * problem.H, problem.L) > 65535
-        return any(one.N * max(one.C, one.channels_out, one.H * one.W) > 65535 for one in _both(problem))
+        return any(one.N * max(one.C, one.channels_out, one.H * one.W) > 65535 for one in layers_of(problem))
 
     def inputs(self, path: str) -> dict[str, np.ndarray]:
         """Array name -> input, in its storage: those of the problem for the seed, changed as `values` says.
@@ -124,8 +124,6 @@ def _whole(case: Case, name: str, array: np.ndarray, rng: np.random.Generator) -
     own, layer = name[0], case.problem
     if isinstance(layer, Fused):
         layer, own = layer.layer_of(name)
-    if layer.op == "sparse" and own == "w":  # zeros stay, which padding is, and indices are no numbers
-        return array if name != "w" else np.where(array == 0, array, _whole_filter(case, array, rng))
     if case.values == "ends":
         where = rng.random(array.shape)
         ends = np.where(where < 0.3, -128, np.where(where > 0.8, 127, array)).astype(array.dtype)
@@ -147,23 +145,15 @@ def _far(problem: Any, made: dict[str, np.ndarray], rng: np.random.Generator) ->
     one = "1" if isinstance(problem, Fused) else ""
     layer, x, w, b = problem.first if one else problem, made["x"], made[f"w{one}"], made.get(f"b{one}")
     end = -128 if layer.zero_x >= 0 else 127
-    terms = max(1, w.size // made[f"m{one}"].size)
+    terms = w.size // made[f"m{one}"].size
     x = np.where(rng.random(x.shape) < 1 / (8 * terms), end + (1 if end < 0 else -1), end).astype(x.dtype)
-    w = np.where(w == 0, w, 126 + (w & 1)).astype(w.dtype)  # zeros stay: of sparse filters they are padding
+    w = (126 + (w & 1)).astype(w.dtype)
     found = made | {"x": x, f"w{one}": w, f"m{one}": np.full_like(made[f"m{one}"], 1 / 6)}
     if b is not None:
         channel = w.ndim - 1 if layer.op == "depthwise2d" and layer.layout == "NHWC" else 0
         sums = w.astype(np.int64).sum(axis=tuple(axis for axis in range(w.ndim) if axis != channel))
-        taken = (end - layer.zero_x) * sums[: b.size]  # sparse filters go on with rows of zeros
-        found[f"b{one}"] = (rng.integers(-300, 300, b.shape) - taken).astype(b.dtype)
+        found[f"b{one}"] = (rng.integers(-300, 300, b.shape) - (end - layer.zero_x) * sums).astype(b.dtype)
     return found
-
-
-def _whole_filter(case: Case, array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    if case.values == "large":
-        return array
-    made = rng.choice((-128, 127), array.shape) if case.values == "ends" else rng.integers(-3, 4, array.shape)
-    return made.astype(array.dtype)
 
 
 _FAMILY = """
@@ -535,21 +525,14 @@ def _layers(op: str, path: str, dtype: str, layout: str) -> list[tuple[Problem, 
         made["activation"] = "none" if activation == "none" else "relu"
         return made | ({"zero_r": zero_r, "m_r": m_r} if residual else {})
 
-    for sizes, words, why in _rows_of({
-        "depthwise2d": _DEPTHWISE, "pointwise": _POINTWISE, "pwpw": _PWPW,
-        "sparse": _SPARSE if (layout, dtype) != ("NCHW", "int8") else "",
-    }.get(op if op != "fused" else path, _PAIRS)):  # fmt: skip
+    tables = {"depthwise2d": _DEPTHWISE, "pointwise": _POINTWISE, "sparse": _SPARSE, "pwpw": _PWPW}
+    for sizes, words, why in _rows_of(tables.get(op if op != "fused" else path, _PAIRS)):
         bias, residual = "bias" in words, "residual" in words
-        if op == "depthwise2d":
-            found.append((DepthwiseConv2d(*sizes, **how(words[0], residual, bias)), why))
-        elif op == "pointwise":
-            found.append((Pointwise(*sizes, **how(words[0], residual, bias)), why))
-        elif op == "sparse":
-            found.append((SparsePointwise(*sizes, pattern=words[0], **how(words[1], residual, bias)), why))
+        if op == "fused":
+            each = [how(words[0], bias="bias1" in words), how(words[1], residual, "bias2" in words, first=False)]
         else:
-            first = how(words[0], bias="bias1" in words)
-            second = how(words[1], residual, "bias2" in words, first=False)
-            found.append((_pair(path, sizes, first, second), why))
+            each = [({"pattern": words.pop(0)} if op == "sparse" else {}) | how(words[0], residual, bias)]
+        found.append((_made(op, path, sizes, *each), why))
     return found
 
 
@@ -561,7 +544,14 @@ def _rows_of(table: str) -> Iterator[tuple[list[int], list[str], str]]:
         yield numbers, [one for one in given.split() if not one.lstrip("-").isdigit()], why.strip()
 
 
-def _pair(path: str, sizes: list[int], first: dict[str, Any], second: dict[str, Any]) -> Fused:
+_SINGLE = {"depthwise2d": DepthwiseConv2d, "pointwise": Pointwise, "sparse": SparsePointwise}
+
+
+def _made(op: str, path: str, sizes: Sequence[int], first: dict[str, Any], *second: dict[str, Any]) -> Problem:
+    """The layer or the two of a row's sizes, and of what else each has."""
+    if op in _SINGLE:
+        return _SINGLE[op](*sizes, **first)
+    (second,) = second
     if path == "pwpw":
         N, C, F1, F2, H, W = sizes
         return Fused(Pointwise(N, C, F1, H, W, **first), Pointwise(N, F1, F2, H, W, **second))
@@ -843,7 +833,7 @@ def properties(case: Case) -> dict[str, Any]:
         named = problem.padding if isinstance(problem.padding, str) else _padding(problem)
         return found | {"padding1": named, "K1": "even" if problem.K % 2 == 0 else "odd"}
     found["layout"] = problem.layout
-    for which, layer in enumerate(_both(problem), 1):
+    for which, layer in enumerate(layers_of(problem), 1):
         own: dict[str, Any] = {"bias": layer.bias, "activation": layer.activation, "residual": layer.residual}
         if isinstance(layer, DepthwiseConv2d):
             K = layer.K if layer.K < 4 else "9 and more" if layer.K > 8 else "even" if layer.K % 2 == 0 else "odd"
@@ -858,17 +848,8 @@ def properties(case: Case) -> dict[str, Any]:
     return found
 
 
-def sizes(problem: Problem) -> dict[str, int]:
-    """Name -> size, of what a kernel divides among blocks and threads, or goes through in a loop."""
-    if isinstance(problem, DepthwiseConv1d):
-        return {name: getattr(problem, name) for name in "BHLK"} | {"B*H": problem.B * problem.H}
-    first, last = _both(problem)[0], _both(problem)[-1]
-    found = {name: getattr(first, name) for name in "NCHW"}
-    found |= {"between": first.channels_out} if isinstance(problem, Fused) else {}
-    return found | ({"F": last.F} if isinstance(last, Pointwise) else {})
-
-
-def _both(problem: Problem) -> tuple[DepthwiseConv2d | Pointwise, ...]:
+def layers_of(problem: Problem) -> tuple[Any, ...]:
+    """The layers of a problem: itself, or two."""
     return (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
 
 
@@ -888,7 +869,7 @@ def products(problem: Problem, path: str = "forward") -> int:
     """Products that a simple kernel adds up for one output; of a fused pair all of the first layer's for each."""
     if isinstance(problem, DepthwiseConv1d):
         return problem.B * problem.L if path in ("weight_grad", "backward") else problem.K
-    return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in _both(problem))
+    return math.prod(layer.K**2 if isinstance(layer, DepthwiseConv2d) else layer.C for layer in layers_of(problem))
 
 
 def _case(op: str, path: str, fields: dict[str, Any], rng: random.Random) -> Case | None:
@@ -943,7 +924,7 @@ def _padded(part: float, K: int) -> int:
 def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
     N, C, H, W, F, G, K, stride = (fields[name] for name in ("N", "C", "H", "W", "F", "G", "K", "stride"))
     padding, dtype = _padded(fields["padding"], K), fields["dtype"]
-    single = op in ("depthwise2d", "pointwise", "sparse")
+    single = op in _SINGLE
     if op not in ("pointwise", "sparse") and path != "pwpw" and min(H, W) + 2 * padding < K:
         return None
 
@@ -954,31 +935,20 @@ def _layer(op: str, path: str, fields: dict[str, Any]) -> Problem | None:
         if dtype == "int8":
             made |= {"zero_x": fields[f"zero{which - 1}"], "zero_y": fields[f"zero{which}"]}
             made |= {"zero_r": fields["zero3"], "m_r": fields["m_r"]} if made["residual"] else {}
-        return made
+        return made | ({"pattern": fields["pattern"]} if op == "sparse" else {})
 
     # A simple kernel of a fused pair computes what is between once for each output that needs it.
     P, Q = ((side + 2 * padding - K) // stride + 1 for side in (H, W))
-    terms, outputs, channels = {
-        "depthwise2d": (K * K, C * P * Q, C),
-        "pointwise": (C, F * H * W, C),
-        "sparse": (C, F * H * W, C),
-        "dwpw": (K * K * C, F * P * Q, C),
-        "pwdw": (F * K * K, C * P * Q, max(F, C)),
-        "pwpw": (C * G, F * H * W, max(C, G)),
+    window = (N, C, H, W, K, stride)
+    terms, outputs, channels, sizes = {
+        "depthwise2d": (K * K, C * P * Q, C, (*window, padding)),
+        "pointwise": (C, F * H * W, C, (N, C, F, H, W)),
+        "sparse": (C, F * H * W, C, (N, C, F, H, W)),
+        "dwpw": (K * K * C, F * P * Q, C, (*window, F, padding)),
+        "pwdw": (F * K * K, C * P * Q, max(F, C), (*window, F, padding)),
+        "pwpw": (C * G, F * H * W, max(C, G), (N, C, G, F, H, W)),
     }[op if single else path]
     if terms > max(_ONE_AFTER_OTHER, channels) or terms * N * outputs > 4 * _OPERATIONS:
         return None
-    problem: Problem
-    if op == "depthwise2d":
-        problem = DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1))
-    elif op == "pointwise":
-        problem = Pointwise(N, C, F, H, W, **how(1))
-    elif op == "sparse":
-        problem = SparsePointwise(N, C, F, H, W, pattern=fields["pattern"], **how(1))
-    elif path == "dwpw":
-        problem = Fused(DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(1)), Pointwise(N, C, F, P, Q, **how(2)))
-    elif path == "pwdw":
-        problem = Fused(Pointwise(N, F, C, H, W, **how(1)), DepthwiseConv2d(N, C, H, W, K, stride, padding, **how(2)))
-    else:
-        problem = Fused(Pointwise(N, C, G, H, W, **how(1)), Pointwise(N, G, F, H, W, **how(2)))
+    problem = _made(op, path, sizes, *map(how, (1,) if single else (1, 2)))
     return None if _operations(problem) > _OPERATIONS else problem
