@@ -43,6 +43,20 @@ def pairs(C, F, K, stride, activations, dtype=torch.float32, bias=True):
     return mine, lambda x: acts[1](theirs[1](acts[0](theirs[0](x)))), theirs
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("K, stage", [(9, "toeplitz"), (15, "toeplitz"), (7, "columns")])
+def test_maps_in_nhwc_with_a_large_filter_are_brought_into_nchw(K, stage, dtype):
+    x = drawn(2, 8, 9, 11, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    w, b, w2 = drawn(8, 1, K, K, dtype=dtype), drawn(8, dtype=dtype), drawn(16, 8, 1, 1, dtype=dtype, seed=1)
+    y = ours.depthwise_conv2d(x, w, b, activation="silu")
+    want = torch.nn.functional.silu(torch.nn.functional.conv2d(x, w, b, padding=K // 2, groups=8))
+    near(y, want)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    near(ours.separable(x, (w, b), (w2, None), ("silu", "none")), torch.nn.functional.conv2d(want, w2))
+    text = ours._text(str(dtype)[6:], "NHWC", False, (32, 192, 28, 28), (192, (K, 1, -1), True, "silu"))
+    assert [one.name for _, one in ours.launches(text)] == [stage]
+
+
 @pytest.mark.family(0.15)
 @pytest.mark.parametrize("dtype", CLOSE, ids=lambda one: str(one).removeprefix("torch."))
 @pytest.mark.parametrize("form", FORMATS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dwlab.kernels import choices, dispatch
@@ -118,6 +119,12 @@ def launches(text: str) -> tuple[tuple[Any, Any], ...]:
     if tuned.first_launch:
         tuned.first_launch(problem, problem.main_path)
     found = choices.ranking(problem, problem.main_path)
+    if getattr(problem, "K", 0) > 7 and problem.layout == "NHWC" and not (found and found[0].name == "columns"):
+        # Large filters are fast in NCHW alone, by far more than two copies take.
+        other = replace(problem, layout="NCHW")
+        there = choices.ranking(other)
+        if there and there[0].name == "toeplitz":
+            return ((other, there[0]),)
     if len(parts := _parts(problem)) == 2 and not (found and found[0].name != "naive"):
         alone = [launches(str(one)) for one in parts]
         return sum(alone, ()) if all(alone) else ()
@@ -136,7 +143,7 @@ def _operator(x: torch.Tensor, parameters: list[torch.Tensor], problem: str) -> 
         return _by_pytorch(x, parameters, layers.problem(problem)).clone()
     for made, stage in plan:
         x = _launched(x, left, made, stage)
-    return x
+    return x.contiguous(memory_format=FORMATS[_parts(layers.problem(problem))[0].layout])
 
 
 def _launched(x: torch.Tensor, left: Iterator[torch.Tensor], made: Any, stage: Any) -> torch.Tensor:
