@@ -45,7 +45,7 @@ def taken(stage, seed):
     return seconds - sum(pieces), pieces
 
 
-@pytest.mark.parametrize("of", part("naive stages on all problems", NAIVE, share=0.25))
+@pytest.mark.parametrize("of", part("naive stages on all problems", NAIVE, share=0.1))
 def test_a_naive_stage_is_judged_in_seconds(of):
     piece()  # what the first launch imports
     seconds, pieces = taken(of, 2024)

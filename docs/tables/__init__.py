@@ -7,43 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from dwlab import records
-from dwlab.problems import PATHS
 from dwlab.records import Record
 from tables import networks, stages, working
 
 Made = Mapping[str, Callable[[], str]]
 
-OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {
-    "ceilings": stages.ceilings,
-    "depthwise1d/total": stages.totals,
-    "depthwise1d": stages.ladder,
-    **{f"depthwise1d/{path}": functools.partial(stages.ladder, paths=(path,)) for path in PATHS},
-    "depthwise1d/grid": stages.grid,
-    "depthwise1d/drawn": stages.drawn,
-    "predicted": stages.predicted,
-    "predicted/another": lambda runs: stages.another(),
-    "epoch": lambda runs: working.epoch(),
-    "layers": networks.layers,
-    "layers/others": networks.others,
-    "layers/counters": networks.counters,
-    "headline": networks.headline,
-    "losses": networks.losses,
-    "pairs": networks.pairs,
-    "networks": networks.networks,
-    "networks/three": functools.partial(networks.networks, names=("mobilenet_v1", "mobilenet_v2", "ceit_t")),
-    "networks/energy": networks.energy,
-    "planner": networks.validated,
-    "sparse": networks.sparse,
-    "depthwise1d/long": working.long_rows,
-    "ablations": functools.partial(working.ablations, groups=working.ABLATIONS),
-    **{f"ablations/{group.replace(' ', '_')}": functools.partial(working.ablations, groups=(group,))
-       for group in working.IN_LESSONS},
-    "counted": working.counted,
-    "sanitized": working.sanitized,
-    "long_sums": working.long_sums,
-    "ladder": lambda runs: working.ladder(),
-    **{f"method/{name}": (lambda runs, show=show: show()) for name, show in working.METHOD.items()},
-}  # fmt: skip
+OF_RUNS: Mapping[str, Callable[[Sequence[Record]], str]] = {**stages.TABLES, **networks.TABLES, **working.TABLES}
 """Name -> the table that is made of runs."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 from collections import Counter
@@ -564,3 +565,11 @@ def sparse(runs: Runs) -> Markdown:
     rows, used = fastest_sparse(runs)
     names = [*(name for name in LIBRARIES if any(name in row["peers"] for row in rows)), DENSE]
     return _kinds(rows, used, {f"× {name}": beside(name) for name in names})
+
+
+TABLES = {
+    "layers": layers, "layers/others": others, "layers/counters": counters, "headline": headline, "losses": losses,
+    "pairs": pairs, "networks": networks, "networks/energy": energy, "planner": validated, "sparse": sparse,
+    "networks/three": functools.partial(networks, names=("mobilenet_v1", "mobilenet_v2", "ceit_t")),
+}  # fmt: skip
+"""Name between the markers of a page -> the table that is made of runs."""

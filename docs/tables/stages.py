@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
@@ -360,3 +361,11 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
         f"nothing changed. Predicted {predictions['date'][:10]}, before the second GPU ran anything. "
         f"{measured_on(sorted(used.values(), key=lambda run: run.date))}",
     ])  # fmt: skip
+
+
+TABLES = {
+    "ceilings": ceilings, "depthwise1d": ladder, "depthwise1d/total": totals, "depthwise1d/grid": grid,
+    **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in PATHS},
+    "depthwise1d/drawn": drawn, "predicted": predicted, "predicted/another": lambda runs: another(),
+}  # fmt: skip
+"""Name between the markers of a page -> the table that is made of runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
@@ -327,3 +328,10 @@ def ladder(run: ladders.LadderRun | None = None) -> Markdown:
 
 
 METHOD = {"job": _job, "kernels": _kernels, "where": _where, "accuracy": _accuracy}
+TABLES = {
+    "epoch": lambda runs: epoch(), "ladder": lambda runs: ladder(), "depthwise1d/long": long_rows, "counted": counted,
+    "sanitized": sanitized, "long_sums": long_sums, "ablations": functools.partial(ablations, groups=ABLATIONS),
+    **{f"ablations/{group.replace(' ', '_')}": functools.partial(ablations, groups=(group,)) for group in IN_LESSONS},
+    **{f"method/{name}": (lambda runs, show=show: show()) for name, show in METHOD.items()},
+}  # fmt: skip
+"""Name between the markers of a page -> the table that is made of runs."""

@@ -59,7 +59,7 @@ pointwise/forward/tensor pointwise/forward/direct pointwise/forward/split pointw
 pointwise/forward/wgmma pointwise/forward/tma
 fused/dwpw/slide fused/dwpw/int8 fused/pwdw/strips fused/pwdw/int8 fused/pwpw/tensor fused/pwpw/int8
 """.split()
-"""The stages that were the fastest of a recorded layer or pair in NHWC: those whose times TABLE predicts."""
+"""The stages that were the fastest of a network's layer or pair in NHWC: those whose times TABLE predicts."""
 
 
 def key(kind: str, dtype: str) -> tuple[str, str]:
