@@ -294,8 +294,8 @@ def _abs(run: Execution, node: ast.Call, of: object) -> Lanes:
     return size if value.dtype.kind in "fc" else types.cast(size, types.call_type(abs, value.dtype)[1])
 
 
-def _divmod(run: Execution, node: ast.Call, *both: object) -> tuple[object, object]:
-    left, right = (run.number(one, node) for one in both)
+def _divmod(run: Execution, node: ast.Call, left: object, right: object) -> tuple[object, object]:
+    left, right = run.number(left, node), run.number(right, node)
     if {left.dtype.kind, right.dtype.kind} <= set("iub"):
         dtype = types.divided_in(left.dtype, right.dtype)
         left, right = types.cast(left, dtype), types.cast(right, dtype)

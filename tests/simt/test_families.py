@@ -76,3 +76,8 @@ def test_what_does_not_run_is_refused_in_words_of_the_language(parts):
             table.on_simt(row, **options)
         except simt.SimtError as error:
             assert not OWN.search(str(error)), str(error)
+
+
+def test_each_function_without_arguments_is_refused_in_words_of_the_language():
+    for name in NAMES:
+        test_what_does_not_run_is_refused_in_words_of_the_language.hypothesis.inner_test([f"v = {name}()"])
