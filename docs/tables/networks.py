@@ -146,7 +146,6 @@ def others(runs: Runs) -> Markdown:
         Col("batch", lambda row: row["batch"]),
         Col("stage, layout", lambda row: f"{row['stage']}, {row['layout']}" if row.get("stage") else "none", left=True),
         Col("µs", lambda row: row.get("time_us"), rounded),
-        Col("of copy", lambda row: row.get("fraction_of_copy"), percent),
         Col("baseline (µs)", lambda row: row.get("peer_time_us"), rounded),
         Col("× baseline", lambda row: row.get("speedup_vs_peer"), times),
         Col("baseline", lambda row: row.get("peer"), left=True),
@@ -174,9 +173,12 @@ def losses(runs: Runs) -> Markdown:
             lost.setdefault(name, []).append(f"{dtype} batch {batch} ({times(mean)} ×)")
     if rows:
         slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
+        more = [row["speedup_vs_peer"] < 1 for row in found_in.layers(runs, False)[0] if row.get("speedup_vs_peer")]
+        also = f", {share(more)} of no network" if more else ""
         kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
         mean = f" On the mean: {kinds}." if kinds else ""
-        lines.append(f"- Slower than PyTorch's best way: {slower} of {len(rows)} recorded layers and pairs.{mean}")
+        behind = f"{slower} of {len(rows)} recorded layers and pairs{also}"
+        lines.append(f"- Slower than PyTorch's best way: {behind}.{mean}")
     pairs = sorted(
         (one for one in brought_to_pairs(runs)[0] if one.fusion), key=lambda one: (DTYPES.index(one.dtype), one.batch)
     )
@@ -572,4 +574,3 @@ TABLES = {
     "pairs": pairs, "networks": networks, "networks/energy": energy, "planner": validated, "sparse": sparse,
     "networks/three": functools.partial(networks, names=("mobilenet_v1", "mobilenet_v2", "ceit_t")),
 }  # fmt: skip
-"""Name between the markers of a page -> the table that is made of runs."""

@@ -368,4 +368,3 @@ TABLES = {
     **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in PATHS},
     "depthwise1d/drawn": drawn, "predicted": predicted, "predicted/another": lambda runs: another(),
 }  # fmt: skip
-"""Name between the markers of a page -> the table that is made of runs."""

@@ -29,8 +29,7 @@ def _spread(row: Row) -> str | None:
 
 
 def long_rows(runs: Sequence[Record]) -> Markdown:
-    """Recorded shapes of the grid with rows of 1,024, of forward and backward: the stage chosen, its time over the
-    floors and over a copy."""
+    """The grid's shapes with rows of 1,024, forward and backward: the stage chosen, over the floors and over a copy."""
     rows, used = records.grid_rows(runs)
     run = records.copies(runs)
     rows = [row for row in rows if row["path"] in ("forward", "backward") and row["problem"]["L"] == 1024]
