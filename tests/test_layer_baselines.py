@@ -111,12 +111,13 @@ def test_int8_is_measured_against_float16():
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("more", [{}, {"bias": True, "activation": "relu"}, {"residual": True, "m_r": 0.5}], ids=str)
-def test_pytorchs_product_of_int8_is_exact(layout, more):
+def test_pytorchs_product_of_int8_is_exact(layout, more, monkeypatch):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
+    monkeypatch.setattr(torch, "as_tensor", lambda array, device: torch.from_numpy(array))  # as from a GPU's
     layer = Pointwise(2, 16, 24, 3, 5, layout, "int8", zero_x=3, zero_y=-5, **more)
     inputs = layer.inputs("forward", seed=2)
     (prepare,) = layer_baselines.ways(layer).values()
-    call, outputs = prepare(**{name: torch.from_numpy(one) for name, one in inputs.items()})
+    call, outputs = prepare(**{name: baselines.tensor_of(layer, name, one) for name, one in inputs.items()})
     y = outputs(call())["y"].contiguous().float().numpy()
     assert study.spot_check(layer, "forward", inputs, "y", y, None) == ""
     assert study.spot_check(layer, "forward", inputs, "y", y + 1, None)

@@ -140,7 +140,7 @@ def tensor_of(problem: DepthwiseConv1d, name: str, array: Any) -> Any:
     if problem.dtype_of(name) == "bfloat16":
         return torch.as_tensor(array.view("int16"), device="cuda").view(torch.bfloat16)
     tensor = torch.as_tensor(array, device="cuda")
-    return tensor if problem.dtype == "float32" else tensor.to(getattr(torch, problem.dtype))
+    return tensor if problem.dtype == "int8" else tensor.to(getattr(torch, problem.dtype))
 
 
 Call = Callable[[], Any]
