@@ -436,7 +436,7 @@ _SPARSE = """
 1 16 16 5 5 16:2:16 relu6 bias          | one group of a block
 1 34 18 3 11 1:2 gelu                   | an instruction and a group
 1 40 6 4 5 3:2:7 none bias              | no power of two
-1 64 64 8 8 64:2:8 relu bias residual   | one block of 64
+1 64 320 2 8 64:2:8 relu bias residual  | whole blocks of 64, some tiles of them
 1 72 66 5 13 64:2:16 none               | two blocks of 64, the last one nearly empty
 2 96 34 3 5 16:2:16 none bias           | three blocks of 16
 1 132 130 3 3 2:4 relu6 bias residual   | more filters than a tile
