@@ -18,6 +18,14 @@ def rows(name: str) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
+def sparse(wanted: str) -> list[tuple[str, ...]]:
+    """(stage, old, new, module) of rows of sparse_edits.txt, those of groups that a pattern is of."""
+    return [
+        (f"sparse/forward/{group.partition(':')[0]}", *edit.split(" => "), module)
+        for group, (module,), edits in rows("sparse_edits.txt") if re.fullmatch(wanted, group) for edit in edits
+    ]  # fmt: skip
+
+
 def changes(body: str) -> list[str]:
     """The changes of a row's lines: "old => new", "+ lines", or another text, which begins with an empty line."""
     text, answer, another = body.partition("answer:\n")

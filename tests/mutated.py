@@ -26,20 +26,12 @@ def mutate(of, old, new, module=""):
     have the text). All modules between the two are made anew, under other names; nothing else sees the edit. Raises
     ValueError if the text is nowhere, or not only there.
     """
-    one = stage(of)
-    own = "dwlab." + one.file.removeprefix("dwlab/").removesuffix(".py").replace("/", ".")
-    reached = closure(own)
-    found = [name for name in reached if module in name and old in text_of(name)]
-    found = [own] if own in found else found
-    if len(found) != 1:
-        raise ValueError(f"{old!r} is in {found or 'no module'} of {of}: name one")
-    if text_of(found[0]).count(old) != 1:
-        raise ValueError(f"{old!r} is {text_of(found[0]).count(old)} times in {found[0]}: give more around it")
-    ast.parse(text_of(found[0]).replace(old, new))  # an edit that is no Python is a slip of the table
-    number, made = next(_numbers), {}
-    for name in _order(own, found[0], reached):
+    own, place, reached = edited_place(of, old, module)
+    ast.parse(text_of(place).replace(old, new))  # an edit that is no Python is a slip of the table
+    one, number, made = stage(of), next(_numbers), {}
+    for name in _order(own, place, reached):
         text = text_of(name)
-        made[name] = _executed(name, text.replace(old, new) if name == found[0] else text, number, made)
+        made[name] = _executed(name, text.replace(old, new) if name == place else text, number, made)
     changed = made[own]
     launch = changed.launch
     mutant = one.with_kernel(changed.kernel)
@@ -50,6 +42,19 @@ def mutate(of, old, new, module=""):
         return launch(problem, *tile, **way) if one.supports(problem, gpu) else one.launch(problem, gpu)
 
     return replace(mutant, launch=launched)
+
+
+def edited_place(of, old, module=""):
+    """(module of the stage, module that has the text, all that it reaches), see `mutate`."""
+    own = "dwlab." + stage(of).file.removeprefix("dwlab/").removesuffix(".py").replace("/", ".")
+    reached = closure(own)
+    found = [name for name in reached if module in name and old in text_of(name)]
+    found = [own] if own in found else found
+    if len(found) != 1:
+        raise ValueError(f"{old!r} is in {found or 'no module'} of {of}: name one")
+    if text_of(found[0]).count(old) != 1:
+        raise ValueError(f"{old!r} is {text_of(found[0]).count(old)} times in {found[0]}: give more around it")
+    return own, found[0], reached
 
 
 @functools.cache

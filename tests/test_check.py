@@ -107,7 +107,7 @@ def test_right_kernels_of_other_kinds_pass(kernel, launch):
 
 
 def test_a_float64_leak_is_a_note_and_no_failure():
-    verdict = check(taps_backwards_in_float64, launch=by_tile(TILE))
+    verdict = check(taps_backwards_in_float64, launch=by_tile(TILE), most=40)
     assert verdict.passed and sum("float64" in note for note in verdict.notes) == 1
     assert "computes in float64: acc += w[h, j] * x[b, h, s]" in str(verdict)
     assert whole("coalesced").notes == ()
@@ -593,7 +593,6 @@ def test_a_kernel_that_a_make_makes_has_a_name():
 
     assert check(dw_by_quarters(), "1,1,2,1", launch=by_row()).subject == "dw_by_quarters"
     assert check(make, "1,1,2,1", launch=by_row()).subject == "halves"
-    assert check(wrong("first_tap").kernel, "1,1,2,1", launch=wrong("first_tap").launch).subject == "first_tap"
 
 
 @simulated

@@ -26,7 +26,7 @@ needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and t
 @pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_each_stage_passes_the_judge_on_the_gpu(stage):
     anew = getattr(stage.kernel, "sized", False)  # compiled for each size, seconds each
-    verdict = check(stage, most=parts.most(20) if anew else None)
+    verdict = check(stage, most=parts.most(8) if anew else None)
     assert verdict.passed, str(verdict)
 
 

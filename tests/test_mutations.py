@@ -6,8 +6,9 @@ later finding does, or a rule outside of which it never fails; else 0.
 
 import re
 
+import edits
 import pytest
-from mutated import judged, mutate
+from mutated import edited_place, judged, mutate
 from mutations import CLASSES, SETS
 from parts import cover, part
 
@@ -70,6 +71,12 @@ def test_the_table_covers_operators_storage_types_and_classes():
     assert {one.kind for one in every} <= set(CLASSES)
     for op in OPERATORS:
         assert sum(one.op == op for one in every) >= 20, op
+
+
+def test_every_edit_is_of_a_text_that_is_there():
+    """Those that this run does not draw, too: a kernel's text was changed, and its edits were not."""
+    for id, old, _, module in [*((one.stage, one.old, one.new, one.module) for one in EVERY), *edits.sparse(".*")]:
+        edited_place(id, old, module)
 
 
 def test_a_mutation_changes_nothing_but_itself():

@@ -83,19 +83,14 @@ def test_every_tile_worth_a_look_is_right(layout):
         right(layer, config)
 
 
-EDITS = [
-    (*edit.split(" => "), module)
-    for name, (module,), changes in edits.rows("sparse_edits.txt")
-    for edit in changes
-    if name == "tma:tiles"
-]
+EDITS = edits.sparse("tma:tiles")
 
 
 @counts
-@pytest.mark.parametrize(("old", "new", "module"), EDITS, ids=[one[0].strip()[:30] for one in EDITS])
-def test_no_wrong_way_is_right(old, new, module):
+@pytest.mark.parametrize("edit", EDITS, ids=[one[1].strip()[:30] for one in EDITS])
+def test_no_wrong_way_is_right(edit):
     """A deadlock, a race or a wrong sum, in tiles behind each other or in slices."""
-    mutant = mutate(STAGE.id, old, new, module)
+    mutant = mutate(*edit)
 
     def passes(layout, C, groups, slices):
         layer = of(layout, C, 64, 4, 80)

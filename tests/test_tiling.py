@@ -222,7 +222,7 @@ def test_a_stage_runs_on_the_oldest_gpu_that_it_says_it_needs(stage):
     rows = [DepthwiseConv1d(2, 2, 48, 5, "causal", dtype) for dtype in DTYPES]
     every = rows if stage.op == "depthwise1d" else layers.examples(stage.op, stage.path)
     taken = [one for one in every if stage.supports(one)]
-    for problem in part(f"test_tiling: on the oldest GPU {stage.id}", taken, lambda one: [one.dtype], 0.3):
+    for problem in part(f"test_tiling: on the oldest GPU {stage.id}", taken, lambda one: [one.dtype], 0.1):
         names = stage.needs if isinstance(stage.needs, tuple) else stage.needs.get(problem.dtype, ())
         least = max([min(occupancy.LIMITS), *(ptx.needs(name) for name in names)])
         older = [cc for cc in occupancy.LIMITS if cc < least]

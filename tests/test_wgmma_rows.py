@@ -34,21 +34,16 @@ def test_every_tile_is_right_and_counted(shape, groups):
     assert right_and_counted(STAGE.with_config(config), layer).bank_conflicts == 0
 
 
-EDITS = [
-    (*edit.split(" => "), module)
-    for name, (module,), changes in edits.rows("sparse_edits.txt")
-    for edit in changes
-    if name == "wgmma_rows:tiles"
-]
+EDITS = edits.sparse("wgmma_rows:tiles")
 
 
 @counts
-@pytest.mark.parametrize(("old", "new", "module"), EDITS, ids=[one[0][:30] for one in EDITS])
-def test_no_wrong_way_from_tile_to_tile_is_right(old, new, module):
+@pytest.mark.parametrize("edit", EDITS, ids=[one[1][:30] for one in EDITS])
+def test_no_wrong_way_from_tile_to_tile_is_right(edit):
     """Of two groups of 128 pixels a tile, and two tiles a block, the last block's one: those that the judge has are
     smaller. Of the others all tiles are whole, and copies have no condition; the last has one chunk a tile.
     """
-    mutant = mutate(STAGE.id, old, new, module)
+    mutant = mutate(*edit)
 
     def passes(C, pixels):
         layer = of(C, 64, pixels, "64:2:8", bias=True)
