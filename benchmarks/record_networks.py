@@ -82,27 +82,25 @@ def _calibrated(task: Task) -> Mapping[str, Any]:
 
 
 def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
-    """The tasks in order, the first batch's before the next: MobileNets first, float32 before float16.
+    """The tasks in order, the first batch's before the next: by network, float32 before float16.
 
     runs: whose networks are left out that have times of ours and of a peer. Raises NetworkError for an unknown name,
     with the nearest.
     """
     rows = [row for run in runs for row in run.sections.get("networks", ()) if row.get("speedup_vs_peer")]
     known = {Task(row["network"], row["dtype"], row["layout"], row["batch"]) for row in rows}
-    names = {name: networks.network(name).name.startswith("mobilenet") for name in options.network}
-    inside = itertools.product(options.batch, options.layout, (True, False), options.dtype, names.items())
-    found = [Task(name, dtype, layout, batch) for batch, layout, first, dtype, (name, is_first) in inside
-             if is_first == first]  # fmt: skip
+    inside = itertools.product(options.batch, options.layout, options.network, options.dtype)
+    found = [Task(networks.network(name).name, dtype, layout, batch) for batch, layout, name, dtype in inside]
     return [one for one in found if one not in known]
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
 
 
-def measure(task: Task, options: Mapping[str, Any]) -> dict[str, list[Any]]:
+def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> dict[str, list[Any]]:
     """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
 
-    options: "gpu", for the planner; "last", stages that are tried; "compiled"; "energy", seconds of a window or None.
+    options: "gpu", for the planner; "last", stages that are tried; "energy", seconds or None. compiled: of timing.
     """
     network = task.network()
     row: dict[str, Any] = {
@@ -124,7 +122,7 @@ def measure(task: Task, options: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise Wrong("; ".join(found))
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
-        compared = timing.measure(models[best], compiled=options["compiled"], **HOW)
+        compared = timing.measure(models[best], compiled=compiled, **HOW)
         timed[best] = compared.ours
         plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
         if wrong := wrong_after(models):
@@ -242,26 +240,28 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
-    """A process: takes tasks, compiles, one process at a time (the lock `kernels`), and measures while it holds the
-    GPU. torch.compile runs before that, until options["until"], and nothing is timed then.
+    """A process: takes tasks, compiles our kernels, one process at a time (the lock `kernels`), and measures while it
+    holds the GPU. With torch.compile all compile before anything is timed, until options["until"].
     """
+    calls = {}
 
-    def compile_peers(task: Task) -> None:
-        network = task.network()
-        timing.compile_baselines(network, random_weights(network))
-        torch.cuda.empty_cache()
-
-    import torch
-
-    torch.cuda.init()
-    for task in ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks):
+    def compile_all(task: Task) -> Task:
         network = task.ready()
         with kernels:
             timing.compile_candidates(network, options["last"], options["processes"])
             planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
-            torch.cuda.empty_cache()
+        if options["compiled"]:
+            calls[task] = timing.compile_baselines(task.network(), random_weights(task.network()))
+        torch.cuda.empty_cache()
+        return task
+
+    import torch
+
+    torch.cuda.init()
+    until = options["until"]
+    for task in ahead(tasks, compile_all, start, until) if options["compiled"] else map(compile_all, taken(tasks)):
         with gpu:
-            answer = measure(task, options)
+            answer = measure(task, options, calls.pop(task, False))
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
         results.put(answer)

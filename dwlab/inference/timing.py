@@ -17,7 +17,7 @@ from dwlab.inference import Model, selection
 from dwlab.inference.comparison import LOST_INT8
 from dwlab.inference.images import random_image
 from dwlab.inference.selection import Decision, Planned, Times
-from dwlab.inference.weights import Weights, as_tensors, random_weights
+from dwlab.inference.weights import Weights, as_tensors
 from dwlab.inference.with_torch import activation_of, forward, pytorch, same_precision
 from dwlab.kernels import choices
 from dwlab.kernels.registry import Stage
@@ -71,12 +71,12 @@ class Measured:
         return tabular.columns(["one inference, µs", "median", "p10", "p90", ""], rows, (0, 4))
 
 
-def measure(model: Model, compiled: bool = True, unfused: Model | None = None, **how: Any) -> Measured:
+def measure(model: Model, compiled: bool | dict[str, Any] = True, unfused: Model | None = None, **how: Any) -> Measured:
     """Times a model and PyTorch's ways for the same network and weights, each as one CUDA graph that is replayed.
 
-    compiled: also through torch.compile, which compiles for a minute or more. unfused: another model of ours, timed
-    too. how: what timing.time_launches takes. Each of PyTorch's outputs is checked against ours before its time counts;
-    int8 is compared with PyTorch's float16. Raises TimingError in simulated mode.
+    compiled: also through torch.compile, for a minute or more, or by calls of `compile_baselines`. unfused: another
+    model of ours, timed too. how: what timing.time_launches takes. Each of PyTorch's outputs is checked against ours
+    before its time counts; int8 is compared with PyTorch's float16. Raises TimingError in simulated mode.
     """
     if model.graph is None:
         raise timing.TimingError(timing.SIMULATED)
@@ -87,14 +87,15 @@ def measure(model: Model, compiled: bool = True, unfused: Model | None = None, *
     alone = None if unfused is None else baselines.time_graph(unfused.graph, **how)
 
     def timed(name: str) -> tuple[Timing | None, str]:
-        with baseline_graph(model, name) as (graph, theirs):
+        with baseline_graph(model, name, calls.get(name)) as (graph, theirs):
             graph.replay()
             off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
             if off > allowed:
                 return None, f"its output differs from ours by {off:.1e}"
             return baselines.time_graph(graph, **how), ""
 
-    names = ways(_baseline(model.network), model.weights, compiled)
+    calls = compiled if isinstance(compiled, dict) else {}
+    names = ways(_baseline(model.network), model.weights, compiled is not False)
     return Measured(ours, tuple(tried(name, functools.partial(timed, name)) for name in names), alone)
 
 
@@ -103,8 +104,6 @@ def tried(name: str, timed: Callable[[], tuple[Timing | None, str]]) -> baseline
     time, why = None, ""
     try:
         time, why = timed()
-    except pytorch().OutOfMemoryError:
-        why = "out of GPU memory"
     except Exception as error:  # torch.compile raises what its compilers raise; one way less is no reason to stop
         why = f"it does not run: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     return baselines.Baseline(name, name, time, failure=why)
@@ -139,16 +138,16 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
+def baseline_graph(model: Model, name: str, call=None) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
 
-    Both live as long as the context.
+    Both live as long as the context. call: its call, if it is compiled.
     """
     torch = pytorch()
-    call = graph = output = None
+    graph = output = None
     try:
         with same_precision(), torch.inference_mode():
-            call = ways(_baseline(model.network), model.weights, True)[name]()
+            call = call or ways(_baseline(model.network), model.weights, True)[name]()
             graph, output = baselines.captured(call, 3)
         yield graph, output
     finally:
@@ -157,18 +156,15 @@ def baseline_graph(model: Model, name: str) -> Iterator[tuple[Any, Any]]:
         torch.cuda.empty_cache()
 
 
-def compile_baselines(network: Network, weights: Weights | None = None) -> list[str]:
-    """Runs PyTorch's ways through torch.compile once, so that their code is in its cache; returns those that failed."""
-    torch, failed = pytorch(), []
-    weights = random_weights(network) if weights is None else weights
+def compile_baselines(network: Network, weights: Weights) -> dict[str, Any]:
+    """The calls of PyTorch's ways through torch.compile, each made once; what fails, `measure` meets again."""
+    torch, calls = pytorch(), {}
     for name, prepare_call in ways(_baseline(network), weights, True).items():
         if " torch.compile" in name:
-            try:
-                with same_precision(), torch.inference_mode():
-                    prepare_call()()
-            except Exception as error:  # `measure` meets it again, and says so of the way
-                failed.append(f"{name}: {type(error).__name__}")
-    return failed
+            with contextlib.suppress(Exception), same_precision(), torch.inference_mode():
+                calls[name] = prepare_call()
+                calls[name]()
+    return calls
 
 
 def ways(network: Network, weights: Weights, compiled: bool) -> dict[str, Callable[[], Callable[[], Any]]]:
@@ -228,13 +224,13 @@ class Tuned:
     failures: Mapping[str, str]
 
 
-def candidates(network: Network, most: int = 2) -> list[tuple[Stage, Planned]]:
+def candidates(network: Network, most: int) -> list[tuple[Stage, Planned]]:
     """The candidates of `tune`: the first stages by `choices.ranking` of each layer and each pair that may be fused."""
     problems = dict.fromkeys(network.kernels.values())
     return [(stage, problem) for problem in problems for stage in choices.ranking(problem)[:most]]
 
 
-def compile_candidates(network: Network, most: int = 2, processes: int | None = None) -> int:
+def compile_candidates(network: Network, most: int, processes: int | None = None) -> int:
     """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
     made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, most))
     return inference.compile_kernels(made, processes)
@@ -273,7 +269,7 @@ def tune(network: Network, most: int = 2) -> Tuned:
     if target.mode != "gpu":
         raise timing.TimingError(timing.SIMULATED)
     found: dict[Planned, dict[str, float]] = {}
-    failures: dict[str, str] = {}
+    failures = {}
     compile_candidates(network, most)
     for stage, problem in candidates(network, most):
         try:
