@@ -100,7 +100,7 @@ def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
 def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> dict[str, list[Any]]:
     """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
 
-    options: "gpu", for the planner; "last", stages that are tried; "energy", seconds or None. compiled: of timing.
+    options: "gpu", of the planner; "last", stages tried; "energy", seconds or None. compiled: timing.measure's.
     """
     network = task.network()
     row: dict[str, Any] = {

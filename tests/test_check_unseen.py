@@ -667,7 +667,7 @@ def test_two_writers_are_allowed_however_many_blocks_lie_between():
 @simulated
 def test_one_thread_for_all_rows_is_judged_in_seconds_and_large_problems_are_left_out():
     alone = edited(FLAT, "alone", "if i < y.size => for i in range(y.size)")
-    late = edited(FLAT, "late", "if i < y.size => for i in range(y.size - (y.shape[2] > 40))")
+    late = edited(FLAT, "late", "if i < y.size => for i in range(y.size - (y.shape[2] > 20))")
     before = time.process_time()
     with patch.dict(judge._IN_ALL, depthwise1d=1.0):  # in place of 9
         verdict, wrong = (check(one, launch=lambda p: Launch((1,), (1,), (p.shift,))) for one in (alone, late))
