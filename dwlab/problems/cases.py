@@ -224,7 +224,7 @@ _FAMILY = """
 3 97 41 5 same     | several blocks of all, no whole tiles
 """
 
-# In 16 bits some kernels take whole pieces of 8 alone, at most 64 elements and taps: these are judged in addition.
+# In 16 bits some kernels take whole pieces of 8 alone, at most 64 elements and taps: they are checked on these, too.
 _FAMILY_16 = """
 1 1 8 1 causal   | one 16-byte vector, one tap
 1 1 8 3 same     | one piece
