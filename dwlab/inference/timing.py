@@ -138,7 +138,7 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def baseline_graph(model: Model, name: str, call=None) -> Iterator[tuple[Any, Any]]:
+def baseline_graph(model: Model, name: str, call: Any = None) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
 
     Both live as long as the context. call: its call, if it is compiled.

@@ -235,8 +235,6 @@ _FAMILY_16 = """
 1 31 40 7 same   | the same problem with other inputs
 2 16 56 5 causal | a warp of rows
 3 11 32 9 same   | a warp of rows and one
-3 2 48 48 causal | the paper's row
-3 2 48 48 same   | the paper's row
 2 5 64 64 same   | the longest row and filter
 5 13 24 33 same  | 33 taps, two warps of rows and one
 70 3 8 2 causal  | many batch entries"""
