@@ -61,8 +61,8 @@ GRID = (
 # ---------------------------------------------------------------------------------------------------------- the shapes
 
 
-def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
-    """So many shapes, always the same for a seed, their kinds in turn; no two alike."""
+def drawn(count: int, seed: int, dtypes: Sequence[str] = ("float32",)) -> list[DepthwiseConv1d]:
+    """So many shapes, always the same for a seed, their kinds and types in turn; no two alike."""
     rng = random.Random(f"shapes {seed}")
     found: dict[DepthwiseConv1d, None] = {}
 
@@ -70,7 +70,8 @@ def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
         return round(2 ** rng.uniform(low, high))
 
     while len(found) < count:
-        kind = KINDS[len(found) % len(KINDS)]
+        turn, of_kinds = divmod(len(found), len(KINDS))
+        kind, dtype = KINDS[of_kinds], dtypes[turn % len(dtypes)]
         B, H, L, K = between(0, 12), between(0, 10), between(0, 14), between(0, 7)
         if kind == "odd row":
             L |= 1
@@ -91,7 +92,7 @@ def drawn(count: int, seed: int) -> list[DepthwiseConv1d]:
             L = 4 * between(0, 11)
         padding = rng.choice(("causal", "same", rng.randrange(K)))
         if B * H * L <= ELEMENTS and B * H * L * min(K, L) <= PRODUCTS:
-            found[DepthwiseConv1d(B, H, L, K, padding)] = None
+            found[DepthwiseConv1d(B, H, L, K, padding, dtype)] = None
     return list(found)
 
 
@@ -285,7 +286,7 @@ def table(run: records.Record) -> str:
 def planned(options: Any) -> list[list[DepthwiseConv1d]]:
     """The groups of shapes that are asked for."""
     if not options.grid:
-        found = drawn(options.shapes, options.seed)
+        found = drawn(options.shapes, options.seed, options.dtype)
         return [[one] for one in (missing(found, options.path) if options.missing else found)]
     known = [one["problem"] for one in records.grid_rows()[0]] if options.missing else ()
     kept = [[one for one in group if records.describe_problem(one) not in known] for group in grid()]
@@ -297,6 +298,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--grid", action="store_true", help="what dispatch chooses, on a grid of shapes")
     parser.add_argument("--shapes", type=whole(1), default=200, help="how many are drawn (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the drawing (default: %(default)s)")
+    parser.each("--dtype", ("float32",), "storage types in turn (default: float32)", choices=problems.DTYPES)
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.tasks(440, min(14, (os.cpu_count() or 2) - 1))
     options = parser.parse_args(given)

@@ -308,8 +308,9 @@ def test_a_share_of_the_problems_has_each_storage_type(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5), DepthwiseConv1d(1, 2, 3, 9)], ids=str
-)
+    "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5, dtype="bfloat16"), DepthwiseConv1d(1, 2, 3, 9)],
+    ids=str,
+)  # fmt: skip
 @on_interpreter
 def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, bench, monkeypatch):
     fastest = {}
@@ -325,7 +326,7 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
         naive, launch=lambda problem: dataclasses.replace(naive.launch(problem), scalars=(problem.shift + 1,))
     )
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
-    row = shapes.drawn_row(problem, "forward", bench, {})
+    row = shapes.drawn_row(dataclasses.replace(problem, dtype="float32"), "forward", bench, {})
     assert row["times"] == {} and "naive: WrongResult" in row["failure"]
 
 

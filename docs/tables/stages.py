@@ -13,7 +13,7 @@ from dwlab import records
 from dwlab.kernels import choices, registry
 from dwlab.measure import baselines
 from dwlab.model import timemodel
-from dwlab.problems import PAPER, PATHS, DepthwiseConv1d
+from dwlab.problems import DTYPES, PAPER, PATHS, DepthwiseConv1d
 from dwlab.records import Measurement, Record, shape_text
 from dwlab.report.evidence import PUBLISHED, THREE
 from dwlab.report.rows import Row, geometric, grouped, measured_on
@@ -247,7 +247,7 @@ def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
     for run in records.shown_runs(runs):
         for row in run.sections.get("shapes", ()):
             if row["times"]:
-                found[row["path"], *row["problem"].values()] = run, row
+                found[row["dtype"], row["path"], *row["problem"].values()] = run, row
     rows = records.with_fastest_baselines([row for _, row in found.values()], runs)
     return [(run, row) for (run, _), row in zip(found.values(), rows, strict=True)]
 
@@ -280,10 +280,10 @@ def drawn(runs: Sequence[Record]) -> Markdown:
         return NONE
     samples = choices.samples(records.shown_runs(runs))
     body = []
-    for path, here in grouped(rows, lambda one: one[1]["path"]).items():
+    for key, here in grouped(rows, lambda one: (one[1]["dtype"], one[1]["path"])).items():
         over, unseen, against = [], [], []
         for _, row in here:
-            known, fastest = samples[row["op"], path], min(row["times"].values())
+            known, fastest = samples[row["op"], row["path"]], min(row["times"].values())
             time_us = row["times"][chosen(row, known)]
             over.append(time_us / fastest)
             unseen.append(row["times"][chosen(row, others(row, known))] / fastest)
@@ -291,9 +291,10 @@ def drawn(runs: Sequence[Record]) -> Markdown:
                 [(row["peer_time_us"] / time_us, time_us - row["peer_time_us"])] if row.get("peer_time_us") else []
             )
         if against:
-            body.append((path, over, unseen, against))
+            body.append((key, over, unseen, against))
     columns = [
-        Col("path", lambda one: one[0], left=True),
+        Col("dtype", lambda one: one[0][0], left=True),
+        Col("path", lambda one: one[0][1], left=True),
         Col("shapes", lambda one: len(one[1])),
         Col("choice over the fastest stage, mean", lambda one: statistics.geometric_mean(one[1]), "{:.3f}".format),
         Col("most", lambda one: max(one[1]), "{:.2f}".format),
@@ -304,7 +305,7 @@ def drawn(runs: Sequence[Record]) -> Markdown:
         Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio, _ in one[3])),
         Col("by 0.5 µs and 5 % or more", lambda one: sum(ratio < 0.95 and late >= 0.5 for ratio, late in one[3])),
     ]
-    return of_rows(columns, sorted(body, key=lambda one: PATHS.index(one[0])), [
+    return of_rows(columns, sorted(body, key=lambda one: (DTYPES.index(one[0][0]), PATHS.index(one[0][1]))), [
         "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
         "choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its convolutions, FFT and "
         "matrix products, TF32 off.  ",
