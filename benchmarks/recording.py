@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,11 +285,13 @@ def written(
 ) -> records.Record:
     """Writes a run as a new file of a folder, and reads it back.
 
-    machine: with measured ceilings, of runs that measured them. more: what records.writing.write takes.
+    machine: with measured ceilings, of runs that measured them; the host's time of a launch is left out, as processes
+    share its cores. more: what records.writing.write takes.
     """
     from dwlab.gpu import provenance
 
-    found = ({}, None) if machine is None else (machine.ceilings.to_dict(), machine.to_dict())
+    alone = None if machine is None else replace(machine, ceilings=replace(machine.ceilings, launch_us=None))
+    found = ({}, None) if alone is None else (alone.ceilings.to_dict(), alone.to_dict())
     environment = provenance.environment(machine)
     return records.read_run(
         writing.write(folder, rows, environment, found[0], machine=found[1], sections=sections, **more)

@@ -9,7 +9,8 @@ every pair of L and K is there, at 1e5 three K for each L, at 2e8 one; padding i
 has fractions of the copy bandwidth and the FMA rate that this run measured.
 
 Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
-PyTorch runs its convolutions in either layout (but for `slow` shapes), its FFT and, on drawn shapes, matrix products.
+PyTorch runs its convolutions in either layout (but for `slow` shapes), its FFT and, on drawn shapes, matrix products;
+through torch.compile on the grid alone: its search takes minutes a shape.
 Kernels are compiled in several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold`
 says so. Writes one record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or
 nothing was measured.
@@ -253,7 +254,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
     """A process: takes groups of shapes, compiles, and measures, with the lock `gpu` while it uses the GPU."""
     import torch
 
-    bench = study.GpuBench(machine=machine, how=OF_GRID if of_grid else DRAWN, alone=gpu, few=True)
+    bench = study.GpuBench(machine=machine, how=OF_GRID if of_grid else DRAWN, alone=gpu, compiled=of_grid, few=True)
     for group in taken(tasks):
         rows: list[dict[str, Any]] = []
         for problem in group:

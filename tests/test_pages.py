@@ -222,7 +222,7 @@ def test_the_drawn_shapes():
 
 
 def layer(row, name="problem"):
-    """What a row computes, without layout, type and what int8 adds: pairs are stored as text."""
+    """What a row computes and its type, without layout and what int8 adds: pairs are stored as text."""
     words = []
     for key, value in row[name].items():
         if key in ("first", "second"):
@@ -230,7 +230,7 @@ def layer(row, name="problem"):
             words += [key, *(w for w in kept if not w.startswith(("zero_", "m_r=")))]
         elif key != "layout" and not key.startswith(("zero_", "m_r")):
             words.append(f"{key}={value}")
-    return row["path"], "float16" if row["dtype"] == "int8" else row["dtype"], " ".join(words)
+    return row["path"], row["dtype"], " ".join(words)
 
 
 @functools.cache
@@ -260,7 +260,8 @@ def layers(networks=True):
     for (op, path, _, dtype, batch), some in found.items():
         known = [row for unknown, _, row in some if not unknown]
         row = min(known, key=lambda one: one["time_us"]) if known else min(some, key=lambda one: one[:2])[2]
-        best = min(theirs[layer(row)], row.get("peer_time_us") or math.inf)
+        beside = (row, {**row, "dtype": "float16"}) if dtype == "int8" else (row,)
+        best = min(*(theirs[layer(one)] for one in beside), row.get("peer_time_us") or math.inf)
         made[op if path == "forward" else f"{op}/{path}", dtype, batch].append((row, best))
     return made
 

@@ -470,7 +470,6 @@ def test_a_record_of_steps_is_read_as_it_was_written(tmp_path):
     assert run.steps == (made,) and file.name.endswith("-test-gpu-method.json")
     assert lines.of_dict(run.timelines["first"]) == TIMED
     assert method.newest(method.MethodRun, tmp_path) == run and method.newest(method.SurfacesRun, tmp_path) is None
-    assert method.newest(method.MethodRun, tmp_path, "job") == run != method.newest(method.MethodRun, tmp_path, "pool")
 
 
 @pytest.mark.parametrize(
@@ -598,14 +597,11 @@ def test_pool_and_unpack_are_right():
     assert np.array_equal(y, np.arange(100, 164) / 16)
 
 
-def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(capsys):
+def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected():
     script = fakes.script("record_method")
     for one in script.CHANGES:
         changed = dataclasses.replace(script.Setup(), **one.change) != script.Setup()
         assert changed == bool(one.change) and one.hypothesis and one.expected > 0
-    assert script.main(["--list"]) == 0
-    text = capsys.readouterr().out
-    assert all(one.name in text for one in script.CHANGES) and text.count("\n") > 25
 
 
 def test_the_jobs_images_begin_with_the_test_images():

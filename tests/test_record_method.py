@@ -130,7 +130,7 @@ def test_the_job_runs_from_its_first_step_to_its_record(on_the_host, monkeypatch
     the_images = record_method.the_images
     monkeypatch.setattr(record_method, "the_images", lambda count: tuple(one[:2] for one in the_images(count)))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", lambda *given: torch.relu(torch.nn.functional.conv2d(*given)))
-    few_images = {1024: 2}
+    few_images = {1024: 2, 4096: 2}
     few = tuple(
         dataclasses.replace(one, change={name: few_images.get(n, n) for name, n in one.change.items()})
         for one in record_method.CHANGES

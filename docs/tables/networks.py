@@ -109,12 +109,6 @@ def layers(runs: Runs) -> Markdown:
         Col("× unfused, geometric mean", own, geometric),
         Col("slower", own, lambda found: share([one < 1 for one in found])),
     ]
-    unseen = grouped((key for key in missing if key not in groups), lambda key: (key[0], missing[key]))
-    notes = []
-    if unseen:
-        none = (f"{op}, {count} ({', '.join(f'{dtype} batch {batch}' for _, dtype, batch in sorted(keys))})"
-                for (op, count), keys in sorted(unseen.items()))  # fmt: skip
-        notes.append(f"None is measured of {'; '.join(none)}.  ")
     lost = sorted(
         (row for row in rows if (row.get("speedup_vs_peer") or 1) < 1), key=lambda row: row["speedup_vs_peer"]
     )
@@ -124,13 +118,13 @@ def layers(runs: Runs) -> Markdown:
     compiled = sum(row["compiled"] for row in rows)
     return of_rows(columns, groups, [
         f"Slower than the baseline: {len(lost)} of {len(rows)}, the worst {worst}.  ",
-        *notes,
         f"not measured: of the distinct layers and pairs of {', '.join(VALIDATED)}, those without a row. × baseline: "
         "the fastest of any record of PyTorch over our fastest stage, both in CUDA graphs and their best layout; "
         f"torch.compile is among them for {compiled} of {len(rows)} rows; float32 without TF32, int8 beside "
-        f"PyTorch's float16. of copy: compulsory bytes over the time, against the copy of its run. large: {LARGE_US:g} "
-        "µs or more at the copy bandwidth. of a copy as large: at 85 % of a copy of as many bytes. × unfused: our two "
-        "kernels of a pair, one after the other in a graph, over the fused one.  ",
+        "PyTorch's float16, and pointwise beside torch._int_mm too. of copy: compulsory bytes over the time, against "
+        f"the copy of its run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: at 85 % of a "
+        "copy of as many bytes. × unfused: our two kernels of a pair, one after the other in a graph, over the fused "
+        "one.  ",
         measured_on(used),
     ])  # fmt: skip
 
@@ -425,11 +419,12 @@ def headline(runs: Runs) -> Markdown:
     if not rows:
         return NONE
     columns = [Col("", lambda row: row[0], left=True)]
-    for head, name in (("PyTorch's best (µs)", "baseline_us"), ("our kernels (µs)", "unfused_us"),
-                       ("two layers in one (µs)", "fused_us")):  # fmt: skip
-        columns.append(Col(head, lambda row, name=name: getattr(row[1], name), rounded))
-    for head, name in (("by the kernels", "kernels"), ("by fusion", "fusion"), ("in all", "both")):
-        columns.append(Col(head, lambda row, name=name: getattr(row[1], name) or None, "{:.2f} ×".format))
+    for head, name, text in (
+        ("PyTorch's best (µs)", "baseline_us", rounded), ("our kernels (µs)", "unfused_us", rounded),
+        ("two layers in one (µs)", "fused_us", rounded), ("by the kernels", "kernels", "{:.2f} ×".format),
+        ("by fusion", "fusion", "{:.2f} ×".format), ("in all", "both", "{:.2f} ×".format),
+    ):  # fmt: skip
+        columns.append(Col(head, lambda row, name=name: getattr(row[1], name) or None, text))
     dates = sorted(run.date[:10] for run in used)
     gpus = ", ".join(dict.fromkeys(run.gpu for run in used))
     return of_rows(columns, rows, [f"TF32 off. Measured on {gpus}, {dates[0]} to {dates[-1]}."])
@@ -515,7 +510,7 @@ def validated(runs: Runs) -> Markdown:
         f"In all {right} of {len(rows)} decisions are right ({right / len(rows):.0%}), each pair by itself. Regret: "
         "time lost, of the better of the two ways. Layers and pairs that are alike count once.  ",
         *(f"Times: {source}.  " for source in dict.fromkeys(one.source for one in made)),
-        f"Planned for {made[0].plan.gpu.name} by predicted times, whose constants were fitted to these measurements; "
+        f"Planned for {made[0].plan.gpu.name} by predicted times, whose constants were fitted to earlier ones of them; "
         "`benchmarks/plan_costs.py` says how far off they are for a network that the fit does not see. Each pair: "
         "`python -m dwlab plan NETWORK --validate`.",
     ])  # fmt: skip

@@ -287,9 +287,8 @@ def drawn(runs: Sequence[Record]) -> Markdown:
             time_us = row["times"][chosen(row, known)]
             over.append(time_us / fastest)
             unseen.append(row["times"][chosen(row, others(row, known))] / fastest)
-            against += (
-                [(row["peer_time_us"] / time_us, time_us - row["peer_time_us"])] if row.get("peer_time_us") else []
-            )
+            if theirs := row.get("peer_time_us"):
+                against.append((theirs / time_us, time_us - theirs))
         if against:
             body.append((key, over, unseen, against))
     columns = [
@@ -366,6 +365,6 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
 
 TABLES = {
     "ceilings": ceilings, "depthwise1d": ladder, "depthwise1d/total": totals, "depthwise1d/grid": grid,
-    **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in PATHS},
+    **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in THREE},
     "depthwise1d/drawn": drawn, "predicted": predicted, "predicted/another": lambda runs: another(),
 }  # fmt: skip

@@ -232,7 +232,7 @@ def _job(run: method.MethodRun | None = None) -> Markdown:
 
 def _kernels(run: method.MethodRun | None = None) -> Markdown:
     """The newest recorded single kernels, a row a change: times, registers, local memory, occupancy."""
-    run = run or method.newest(method.MethodRun, scope="depthwise 1")
+    run = run or method.newest(method.MethodRun)
     if run is None:
         return NONE
 

@@ -128,8 +128,7 @@ class MethodRun(KindRun):
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def newest(kind: type[Kind], folder: str | os.PathLike[str] = FOLDER, scope: str = "") -> Kind | None:
-    """The newest run of a kind, SurfacesRun or MethodRun; None: there is none. scope: of which it measured steps."""
-    runs = [run for run in kinds.load_all(folder, SurfacesRun, MethodRun) if isinstance(run, kind)
-            and (not scope or any(step.gain and step.scope == scope for step in run.steps))]  # fmt: skip
+def newest(kind: type[Kind], folder: str | os.PathLike[str] = FOLDER) -> Kind | None:
+    """The newest run of a kind, SurfacesRun or MethodRun; None: there is none."""
+    runs = [run for run in kinds.load_all(folder, SurfacesRun, MethodRun) if isinstance(run, kind)]
     return runs[-1] if runs else None

@@ -357,9 +357,9 @@ else:
 # <!-- begin:method/job -->
 # <!-- end:method/job -->
 #
-# **How much is a difference?** Larger batches had brought nothing, so the job still had batches of 256, and the last
-# "smaller batches" is the same job, built twice; they differ by 4 %. So gains of 2 to 5 % are none that we know of, though three in
-# four rounds agree: waiting once, the graph and bytes were kept for nothing.
+# **How much is a difference?** "The same again" is one job, built twice, and so is "larger batches, again", as larger batches had been
+# kept: the two differ by 0.2 % and 0.1 %. So waiting once and larger batches, by 5 to 6 %, are gains. The graph's 0.2 % is none either
+# way: it was not kept alone, and our kernels brought it along.
 #
 # Where the time went, by `profile()`, after each change that was kept:
 #
@@ -398,13 +398,11 @@ if views:
     print(f"At first the GPU computed or copied in {busy:.0%} of the time; you predicted {predicted_busy:.0%}")
 
 # %% [markdown]
-# **What limits now?** Without a profiler the last job is shorter, as the first table's text has it. Its kernels are busy for four fifths of its time, and half of that is one stage, the
-# fused blocks. But the host is not far behind: torch.profiler, which makes each call longer, makes the whole half as long
-# again, with the same kernels; and a kernel of our own, which saves the GPU a pass, lost, because launching it from Python
-# costs more. So the next change is larger batches once more: they did nothing while the host waited for each copy, and
-# are a quarter of the calls. Then a better tile for the fused stage. Neither is measured yet.
+# **What limits now?** Without a profiler the last job is shorter, as the first table's text has it. Its kernels are busy for nineteen
+# twentieths of its time, and three fifths of that is one stage, the fused blocks. So the GPU limits, not the host: the next change is a
+# better tile for the fused stage. It is not measured yet.
 #
-# Single kernels, one thing changed in each, as recorded on maps of 8 × 8 pixels:
+# Single kernels, one thing changed in each, as recorded:
 #
 # <details><summary>The table of single kernels</summary>
 #
@@ -414,9 +412,7 @@ if views:
 # </details>
 
 # %% tags=["nbval-ignore-output", "folded"]
-alone = method.newest(method.MethodRun, scope="depthwise 1")
-steps = [step for one in (run, alone) if one for step in one.steps
-         if step.gain and (step.scope == "job") == (one is run) and step.scope != method.WHOLE]  # fmt: skip
+steps = [step for step in run.steps if step.gain and step.scope != method.WHOLE] if run else []
 for name, predicted in (("two streams", predicted_streams), ("constant memory", predicted_constant)):
     for step in steps:
         if step.name == name:
@@ -470,8 +466,8 @@ else:
 # - **What limits is what counts.** A change of what does not limit brings nothing, however good it is. After each
 #   change something else limits, so the order of changes decides what each of them brings.
 # - **A gain belongs to its place.** If a part p of the time becomes s times as fast, the whole gains 1 / (1 − p + p / s). Bytes
-#   in place of floats make copies 4 times as fast. Before the second stream p was 0.4, so × 1.4; behind it copies were
-#   hidden, and bytes brought × 1.05.
+#   in place of floats make copies 4 times as fast. Before the second stream p was 0.4, so × 1.4; behind it, in half
+#   precision, copies took longer than kernels, and bytes brought × 1.23.
 # - **Caches do much unasked.** Constant and shared memory save requests that the L1 serves anyway. They pay where more
 #   threads reuse data than the L1 can keep them for, as in lesson 12, or where access is uncoalesced.
 # - **Options are no substitute.** What a register cap, fast maths or link-time optimisation can do stands in the SASS. If
