@@ -41,6 +41,11 @@ def test_pytorchs_compiled_ways_are_compiled_once_each_and_never_given_up(monkey
         assert len(calls) == 6 and counters["stats"]["unique_graphs"] == before + 6
     assert not counters["graph_break"]
     torch.compiler.reset()
+    monkeypatch.setattr(timing.baselines, "captured", lambda call, _: (call, None))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for call in calls.values():  # modules among them
+        with timing.baseline_graph(None, "", call) as found:
+            assert found[0] is call
 
 
 def test_what_is_tuned_is_what_comes_first_of_layers_and_of_pairs_that_may_share_a_kernel():

@@ -1,9 +1,9 @@
 """benchmarks/record_method.py from its first step to its record, with PyTorch on the host and kernels interpreted."""
 
-import contextlib
 import dataclasses
 import functools
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,11 +48,6 @@ class Graph:
         self.given.copy_(self.call())
 
 
-class Stream:
-    def wait_stream(self, other):
-        pass
-
-
 def as_cuda_array(tensor):
     """A tensor as kernels take it: itself on the host, or where its elements are not neighbours, a copy laid out so."""
     values = tensor.numpy()
@@ -82,11 +77,8 @@ def on_the_host(monkeypatch):
     monkeypatch.setattr(target.cuda, "as_cuda_array", as_cuda_array, raising=False)
     monkeypatch.setattr(machine, "present", lambda: machine.known()["NVIDIA H200"])
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
-    for name in ("synchronize", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream())
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    for name in ("synchronize", "empty_cache", "Stream", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     monkeypatch.setattr("dwlab.inference.current_stream", lambda: 0)
     monkeypatch.setattr(record_method, "facts", lambda kernel, block: {"registers": 32})
     monkeypatch.setattr(record_method, "SAMPLE", 1)

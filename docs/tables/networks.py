@@ -345,11 +345,11 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
     if not found:
         return NONE
     ways = [one for run in all_of(runs) if run.gpu == used[-1].gpu for one in run.peers if one.get("time")]
-    compiled = {
-        (one["shape"].get("network"), one["shape"].get("N"), one.get("dtype")) for one in ways
-        if isinstance(one.get("shape"), Mapping) and " torch.compile, " in str(one.get("way"))
-    }  # fmt: skip
-    among = [row for row in rows if (row["network"], row["batch"], row.get("peer_dtype") or row["dtype"]) in compiled]
+
+    def among(way: str) -> int:
+        tried = {(one["shape"]["network"], one["shape"]["N"], one["dtype"]) for one in ways
+                 if way in str(one.get("way"))}  # fmt: skip
+        return sum((row["network"], row["batch"], row.get("peer_dtype") or row["dtype"]) in tried for row in rows)
 
     def brought(name: str) -> Callable[[Row], Any]:
         return lambda row: getattr(found.get(network_of(row)), name, None)
@@ -389,8 +389,9 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
         f"in one kernel in {len(none)}{_listed(none)}.  ",
         "One inference as one CUDA graph, random weights. kernels: PyTorch's best, for int8 its float16, over our "
         "network layer by layer. fusion: that over our network with two layers in one kernel where kernels timed alone "
-        f"said so. PyTorch's: the least in time and energy of any record, TF32 off; torch.compile, as it comes, "
-        f"is among its ways for {len(among)} of {len(rows)} rows.{energy}  ",
+        "said so. PyTorch's: the least in time and energy of any record, TF32 off; among its ways is torch.compile as "
+        f"it comes for {among(' torch.compile, ')} of {len(rows)} rows, with its search and frozen weights for "
+        f"{among(' max-autotune with freezing, ')}.{energy}  ",
         measured_on(used),
     ])  # fmt: skip
 

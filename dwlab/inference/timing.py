@@ -141,13 +141,12 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
 def baseline_graph(model: Model, name: str, call: Any = None) -> Iterator[tuple[Any, Any]]:
     """A way of PyTorch's, by the name that `measure` gives it, as a CUDA graph on `random_image`, and its output.
 
-    Both live as long as the context. call: its call, if it is compiled.
+    Both live as long as the context. call: compiled before.
     """
     torch = pytorch()
-    graph = output = None
     try:
         with same_precision(), torch.inference_mode():
-            call = call or ways(_baseline(model.network), model.weights, True)[name]()
+            call = ways(_baseline(model.network), model.weights, True)[name]() if call is None else call
             graph, output = baselines.captured(call, 3)
         yield graph, output
     finally:
