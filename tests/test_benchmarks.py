@@ -308,9 +308,10 @@ def test_a_share_of_the_problems_has_each_storage_type(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "problem", [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5, dtype="bfloat16"), DepthwiseConv1d(1, 2, 3, 9)],
+    "problem",
+    [DepthwiseConv1d(2, 3, 21, 6, 2), DepthwiseConv1d(2, 2, 16, 5, dtype="bfloat16"), DepthwiseConv1d(1, 2, 3, 9)],
     ids=str,
-)  # fmt: skip
+)
 @on_interpreter
 def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem, bench, monkeypatch):
     fastest = {}

@@ -141,7 +141,7 @@ def test_a_failing_verdict_says_what_where_and_how_to_go_on():
     assert lines[1] == "first on B=1 H=1 L=7 K=3 padding=same (one short row, odd)"
     assert re.match(r"\d+ of 7 outputs wrong there", lines[2])
     assert lines[3].startswith("- wrong padding: the output is that of another padding")
-    assert "It fails exactly where shift > 0 (padding is not causal)." in lines
+    assert "Of the problems tried it fails exactly where shift > 0 (padding is not causal)." in lines
     assert verdict.hint(1).startswith("Try it on the smallest problem that fails")
     assert verdict.hint(99) == verdict.hints[-1] == "Where to look: where does shift enter the time index?"
     assert verdict.hint(0) == verdict.hint(1)

@@ -92,6 +92,14 @@ def test_a_wrong_kernel_is_told_what_is_wrong(does):
         verdict.raise_if_wrong()
 
 
+@pytest.mark.parametrize("how", ["int(x[i] * 0.5)", "(x[i] + 1) // 2", "x[i] // 2"])
+def test_whole_numbers_that_are_off_by_one_are_asked_how_they_are_rounded(how):
+    given = np.arange(-9, 9, dtype=np.int32), np.zeros(18, np.int8)
+    kernel = of_lines("x, y", "i = cuda.grid(1)", f"y[i] = {how}")
+    wrong = check(kernel, want=lambda x: np.rint(x * 0.5), args=given, grid=1, block=18)
+    assert wrong.findings[0].pattern == "off by one" and "how is it rounded" in wrong.findings[0].look
+
+
 @simulated
 def test_a_hazard_that_is_meant_is_allowed():
     x, y = np.ones(64, np.float32), np.zeros(1, np.float32)

@@ -675,8 +675,8 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
      lambda: (lambda last, us: (round(20 * last["kernels"] / us), round(5 * last["rows"][0][2] / last["kernels"]))
               == (19, 3))(
          method.newest(method.MethodRun).views["last"], job_40("all that was kept").after.median_us)),
-    ("40", "Before the second stream p was 0.4, so × 1.4; behind it, in half precision, copies took longer than kernels, "
-     "and bytes brought × 1.23.",
+    ("40", "Before the second stream p was 0.4, so × 1.4; behind it, in half precision, copies took longer than "
+     "kernels, and bytes brought × 1.23.",
      lambda: (lambda p, half: (round(p, 1), round(1 / (1 - p + p / 4), 1), round(job_40("bytes, not floats").gain, 2))
               == (0.4, 1.4, 1.23) and half["copies"] > half["kernels"])(
          job_40("our kernels").facts_after["copies"] / job_40("our kernels").after.median_us,

@@ -285,8 +285,8 @@ def test_layers():
         if own := [one["speedup_vs_apart"] for one, _ in here if one.get("speedup_vs_apart")]:
             same(row["× unfused, geometric mean"].replace(" (slower)", ""), mean(own))
             same(row["slower'"], sum(ratio < 1 for ratio in own), len(own))
-    text = (ROOT / "docs/results/layers.md").read_text()
-    assert f"Slower than the baseline: {slower} of {sum(map(len, layers().values()))}" in text
+    for page, says in (("docs/results/layers.md", "the baseline:"), ("README.md", "PyTorch's best way:")):
+        assert f"Slower than {says} {slower} of {sum(map(len, layers().values()))}" in (ROOT / page).read_text()
 
 
 def test_layers_of_no_network():
@@ -375,6 +375,8 @@ def test_networks(page, name, gpu):
 
 def test_the_readmes_table():
     recorded = networks(H200)
+    behind = sum(min(one["apart_us"], one.get("fused_us") or math.inf) > us for one, us, *_ in recorded.values())
+    assert f"best as a whole: {behind} of {len(recorded)} networks" in (ROOT / "README.md").read_text()
     for row in tables("README.md")["headline"]:
         if found := re.match(r"MobileNetV2, (\w+), (\d+) image", row[""]):
             one, theirs, *_ = recorded["mobilenet_v2", found[1], int(found[2])]

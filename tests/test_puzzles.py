@@ -61,6 +61,10 @@ MISTAKES = [  # the kernel, a text of its answer and what stands in its place, w
     ("histogram", "cuda.atomic.add(bins, a[i], 1)", "bins[a[i]] += 1", "race", "it takes an atomic"),
     ("histogram", GUARD, "    ", "out of bounds: line 4: a: index 12", "16 threads for 12 elements"),
     ("histogram", "bins, a[i], 1", "bins, i, 1", "out of bounds: line 5: bins", "it is a[i] that says which bin"),
+    ("add_block", "a[i] + 100", "i + 100", "other numbers", "which of the picture's numbers stands in the kernel"),
+    ("times_ten", "a[row, column]", "(4 * row + column + 1)", "other numbers", "which of the picture's numbers"),
+    ("transpose", "a[row, column]", "4 * row + column + 1", "other numbers", "which of the picture's numbers"),
+    ("warp_sum", None, "    value = 52\n    if lane == 0:\n        total", "other numbers", "the picture's numbers"),
     ("histogram", "a[i], 1)", "a[i], a[i])", "bins[0] is 0, 3 is right", "which inputs make that element"),
 ]  # fmt: skip
 

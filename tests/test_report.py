@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import re
-import statistics
 from pathlib import Path
 
 import pytest
@@ -211,12 +210,6 @@ def test_what_the_readme_says_of_fusion_is_what_is_recorded():
     text = networks.pairs(None)
     won, lost = (int(re.search(says, text)[1]) for says in (r"in (\d+) of \d+ rows", r"measured, in (\d+):"))
     assert 0 < won < lost
-    pairs, _ = report.brought_to_pairs()
-    rows = [here for here in report.layers()[0] if here["op"] == "fused"]
-    assert len(pairs) == len(rows)
-    for one, here in zip(pairs, rows, strict=True):  # the product is what a comparison with PyTorch alone shows
-        if one.kernels and one.fusion:
-            assert one.kernels * one.fusion == pytest.approx(here["speedup_vs_peer"], rel=1e-6), one.name
 
 
 @pytest.mark.parametrize("name", [name for name in tables.OF_RUNS if "/another" not in name])
@@ -244,16 +237,6 @@ def test_what_lesson_37_says_of_fusions_energy_is_what_is_recorded():
         assert min(found["fused"]) > max(found["apart"])
     both = above["mobilenet_v1", "float16"]
     assert max(both["fused"]) == pytest.approx(min(both["PyTorch"]), rel=0.02)
-
-
-def test_the_losses_are_as_many_as_the_tables_have():
-    rows = [row for row in report.layers()[0] if row.get("speedup_vs_peer")]
-    slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
-    said = networks.losses(None)
-    assert f"{slower} of {len(rows)} recorded layers and pairs" in said
-    found = report.brought_to_networks()[0]
-    behind = [one for one in found if one.baseline_us < min(one.unfused_us, one.fused_us or one.unfused_us)]
-    assert f"{len(behind)} of {len(found)} networks" in said and all(one.name in said for one in behind)
 
 
 def test_parts_of_networks_are_the_recorded_times_of_their_kernels():
@@ -299,36 +282,19 @@ def test_the_work_table_of_x_rays_is_what_the_layers_sizes_say():
 
 def test_what_the_page_of_sparse_filters_says_of_its_goals_is_true():
     rows = [one for one in report.fastest_sparse()[0] if one["networks"] == joined.SOURCE]
-    goals, bound = {"64:2:16": 1.3, "128:2:16": 1.3, "64:2:32": 2.0, "128:2:32": 2.0}, []
-    met = {name: {goal: 0 for goal in goals} for name in ("all", "cuBLAS", "large", "cuSPARSELt heuristic")}
-    for one in (one for one in rows if one["problem"]["layout"] == "NCHW" and one["pattern"] in goals):
-        size, peers, us, goal = one["problem"], one["peers"], one["time_us"], one["pattern"]
-        reached = peers["cuBLAS"] / us >= goals[goal]
-        met["all"][goal] += 1
-        met["cuBLAS"][goal] += reached
-        met["large"][goal] += reached and size["C"] * size["F"] > 1024 * 1024
-        met["cuSPARSELt heuristic"][goal] += peers["cuSPARSELt heuristic"] / us >= 3.6
-        assert peers["cuSPARSE"] / us >= 3.6
-        bound.append(peers["cuSPARSELt heuristic"] / one["copy_bound_us"])
-    assert set(met["all"].values()) == {18} and set(met["large"].values()) == {12} and min(bound) < 3.6
-    assert (met["cuBLAS"]["64:2:16"], met["cuBLAS"]["64:2:32"]) == (18, 13)
-    assert met["cuSPARSELt heuristic"] == {"64:2:16": 0, "128:2:16": 0, "64:2:32": 1, "128:2:32": 4}
-
-    def over(peer, layout, form):
-        return [
-            one["peers"][peer] / one["time_us"]
-            for one in rows if (one["problem"]["layout"], one["pattern"]) == (layout, form)
+    for form, goal, many in (("64:2:16", 1.3, 18), ("64:2:32", 2.0, 13)):
+        met = [
+            one["problem"]["C"] * one["problem"]["F"] > 1024 * 1024 for one in rows
+            if (one["problem"]["layout"], one["pattern"]) == ("NCHW", form)
+            and one["peers"]["cuBLAS"] >= goal * one["time_us"]
         ]  # fmt: skip
-
-    for layout, many in (("NCHW", 13), ("NHWC", 15)):
-        found = over("cuSPARSELt search", layout, "2:4")
-        assert statistics.geometric_mean(found) >= 0.9 and sum(one >= 0.9 for one in found) == many
-        assert 1.05 <= statistics.geometric_mean(over("cuBLAS", layout, "2:4")) < 1.2  # "a tenth", says lesson 42
-    mean = {form: statistics.geometric_mean(over("cuBLAS", "NCHW", form)) for form in goals}
-    assert 1.75 <= mean["64:2:16"] < 2  # "nearly twice"
-    assert all(mean[f"128:2:{M}"] > mean[f"64:2:{M}"] for M in (16, 32))  # "half as often"
-    in_nhwc = {
-        form: statistics.geometric_mean(over("cuBLAS", "NHWC", form))
-        for form in ("2:4", "64:2:8", "64:2:16", "64:2:32")
-    }
-    assert max(in_nhwc["64:2:8"], in_nhwc["64:2:16"]) < 1 < in_nhwc["2:4"] < in_nhwc["64:2:32"]
+        assert (len(met), sum(met)) == (many, 12)
+    shown = {
+        (layout, form): [float(one.split()[0]) for one in more]
+        for kind, layout, form, _, *more in cells(tables.tables()["sparse"]()) if kind == "the source's"
+    }  # fmt: skip
+    for layout in ("NCHW", "NHWC"):
+        assert shown[layout, "2:4"][3] >= 0.9 and 1.05 <= shown[layout, "2:4"][0] < 1.2  # "a tenth", says lesson 42
+    assert 1.75 <= shown["NCHW", "64:2:16"][0] < 2  # "nearly twice"
+    few, some, half, most = (shown["NHWC", form][0] for form in ("64:2:8", "64:2:16", "2:4", "64:2:32"))
+    assert max(few, some) < 1 < half < most

@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 from dwlab.gpu import target  # noqa: E402
 from dwlab.kernels import dispatch, registry  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
+from dwlab.kernels.torch_layers import depthwise_conv2d  # noqa: E402
 from dwlab.kernels.torch_ops import depthwise_conv1d, fft_conv1d, reference_conv1d  # noqa: E402
+from dwlab.kernels.torch_short import short_conv  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
 from dwlab.problems.references import allowed_error, reference  # noqa: E402
 
@@ -131,6 +133,15 @@ def test_a_gradient_of_a_gradient_is_refused(of):
         torch.testing.assert_close(grad.detach(), wanted.detach(), rtol=1e-6, atol=1e-5)
         with pytest.raises(RuntimeError, match="differentiated once, and a gradient of its gradient was requested"):
             grad.sum().backward(retain_graph=True)
+
+
+@pytest.mark.parametrize("of", ["x", "w"])
+@pytest.mark.parametrize("call", [depthwise_conv1d, short_conv, depthwise_conv2d], ids=lambda one: one.__name__)
+def test_forward_mode_is_refused_where_pytorch_would_take_it_as_zero(call, of):
+    sizes = ((1, 3, 5, 5), (3, 1, 3, 3)) if call is depthwise_conv2d else ((2, 3, 8), (3, 4))
+    given = {name: torch.rand(size, device=DEVICE) for name, size in zip("xw", sizes, strict=True)}
+    with pytest.raises(DispatchError, match="no derivative in forward mode"):
+        torch.func.jvp(lambda one: call(**given | {of: one}), (given[of],), (given[of],))
 
 
 def test_autocast_keeps_16_bits_and_filters_may_have_them():

@@ -85,7 +85,7 @@ def test_a_plan_has_times_of_kernels_that_start_there_and_says_what_pytorch_runs
     rows, others = {row[0]: (row[2], row[-1]) for row in made.rows()}, made.to_dict()["pytorch"]
     assert rows["linear"] == ("PyTorch", "neither depthwise nor pointwise") and others["view"] == rows["linear"][1]
     assert (rows["3.conv.0.0"][0] == "PyTorch") == ("of unknown time" in rows["3.conv.0.0"][1]) == old
-    assert ("in 1 kernels, predicted" in made.times()) == old
+    assert ("in 1 kernel, predicted" in made.times()) == old
 
 
 SMALL = nn.Sequential(nn.Conv2d(3, 8, 1)).eval()

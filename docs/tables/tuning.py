@@ -49,8 +49,8 @@ Kept = Mapping[str, Mapping[str, Sequence[float]]]
 @dataclass(frozen=True)
 class Row:
     """A sweep. space: valid candidates. default: the shipped candidate's regret, None if it is none of them or failed;
-    regrets: of each search, at BUDGETS. note: why nothing is compared. changed: whether the source of what was timed is
-    another one today, while the default and the model's order are today's.
+    regrets: of each search, at BUDGETS. note: why nothing is compared. What was timed is of its day, the default and
+    the model's order are today's.
     """
 
     stage: str
@@ -60,13 +60,12 @@ class Row:
     default: float | None = None
     regrets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     note: str = ""
-    changed: bool = False
 
 
 def row(key: Key, tried: dict[str, Tried], kept: Kept) -> Row:
     """The row of a whole sweep. Raises ReplayError if no candidate was right."""
     found, orders, note = ordered(key, tried)
-    made = Row(key.subject, key.problem, key.gpu, len(found), note=note, changed=_changed(key))
+    made = Row(key.subject, key.problem, key.gpu, len(found), note=note)
     if not orders:
         return made
     sweep = replay.Sweep(found, tried.values())
@@ -123,13 +122,6 @@ def ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, Orders, str]:
         return replay.recorded_space(tried), {}, f"no model orders it today ({type(error).__name__}: {error})"
 
 
-def _changed(key: Key) -> bool:
-    try:
-        return subject(key.subject).digest != key.kernel
-    except Exception:  # as above
-        return True
-
-
 def _of_others(what: Subject, problem: Problem, doublings: float = 0) -> list[choices.Sample]:
     """Records of a path's stages on other layers: nothing of this one, nor of those so near to it, at any batch."""
     known = choices.recorded(problem.op).get((problem.op, what.path), ())
@@ -182,14 +174,13 @@ class Claim:
 
 def claims(found: Sequence[Row]) -> dict[str, tuple[int, dict[str, list[Claim]]]]:
     """Which sweeps -> how many, and of each search a Claim for each of BUDGETS: of sweeps of MANY candidates and more,
-    of those with sparse filters, and of those whose source is today's. A search that is not known of all has none.
+    and of those with sparse filters. A search that is not known of all has none.
     """
     large = [one for one in found if one.regrets and one.space >= MANY]
     made = {}
     for which, some in (
         ("all", large),
         ("sparse filters", [one for one in large if one.stage.startswith("sparse/")]),
-        ("sources unchanged since", [one for one in large if not one.changed]),
     ):
         if some:
             names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]

@@ -193,7 +193,7 @@ class Verdict:
     def _common(self) -> str:
         """A sentence about what failing problems have in common; "" if nothing is known."""
         if self.rule:
-            return f"It fails exactly where {self.rule.words}."
+            return f"Of the problems tried it fails exactly where {self.rule.words}."
         return f"It never fails outside of this: {self.bound.words}." if self.bound else ""
 
     @property

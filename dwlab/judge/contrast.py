@@ -18,7 +18,7 @@ from dwlab.problems.layers import ACTIVATIONS, DepthwiseConv2d, Fused, Pointwise
 
 @dataclass(frozen=True)
 class Rule:
-    """words: after "It fails exactly where". look: where in a kernel that field matters. size: whether the rule is a
+    """words: after "it fails exactly where". look: where in a kernel that field matters. size: whether the rule is a
     bound of a size, which all large problems exceed. plain: whether two of its kind may be taken together."""
 
     words: str

@@ -554,6 +554,9 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
         return None
     large = np.abs(b) > 1e-3 * np.abs(b).max()
     ratios, gaps = a[large] / b[large], a - b
+    if got.dtype.kind in "iu" and not wrong.all() and (np.abs(gaps) == 1).all():
+        look = "how is it rounded: rint takes a half to the even, a cast cuts off? Or what is counted once too often?"
+        return "off by one", "each is 1 more or less than is right, and others are right", look
     if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
         what = f"each is {_number(ratios[0])} times what is right"
         return "wrong factor", what, "a factor that is missing, or twice there?"

@@ -20,7 +20,7 @@ from typing import Any
 from dwlab.kernels import choices, dispatch
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.tiling import tuned
-from dwlab.kernels.torch_ops import torch
+from dwlab.kernels.torch_ops import no_tangents, torch
 from dwlab.problems import ProblemError, layers
 
 F = torch.nn.functional
@@ -79,6 +79,7 @@ def chain(x: torch.Tensor, given: Sequence[Any], r: torch.Tensor | None = None, 
         C = int(w.shape[0])
         parts.append((C, (int(w.shape[2]), *how) if how else (), b is not None, activation))
     parameters = [one for w, b, *_ in given for one in (w, b) if one is not None] + [r] * (r is not None)
+    no_tangents(x, *parameters)
     for one in parameters:
         if one.device != x.device:
             raise DispatchError(f"a parameter is on {one.device} and x on {x.device}")

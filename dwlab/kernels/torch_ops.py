@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 try:
@@ -50,15 +49,22 @@ def depthwise_conv1d(
     problem (dispatch.launches). They come from two if `stages` is a name that input_grad and weight_grad both have, or
     one of them and not "backward"; or a mapping with one of these two paths and without "backward".
 
-    Raises DispatchError for tensors that cannot be used, a path or a name that is not there; RuntimeError if a gradient
-    of a gradient is requested.
+    Raises DispatchError for tensors that cannot be used, a path or a name that is not there, and in forward mode;
+    RuntimeError if a gradient of a gradient is requested.
     """
     for name, tensor in (("x", x), ("w", w)):
         if not isinstance(tensor, torch.Tensor):
             raise DispatchError(
                 f"{name} is a {type(tensor).__name__}: pass a torch tensor (dispatch.forward takes other arrays)"
             )
+    no_tangents(x, w)
     return _forward(x, w, str(padding), "" if stages is None else _text(stages))
+
+
+def no_tangents(*tensors: torch.Tensor | None) -> None:
+    """Raises DispatchError in forward mode: PyTorch takes a custom operator's derivative there as 0, without a word."""
+    if any(one is not None and torch.autograd.forward_ad.unpack_dual(one).tangent is not None for one in tensors):
+        raise DispatchError("there is no derivative in forward mode (jvp, dual tensors): use backward() or torch's own")
 
 
 @torch.library.custom_op("dwlab::depthwise_conv1d", mutates_args=())
@@ -66,7 +72,7 @@ def _forward(x: torch.Tensor, w: torch.Tensor, padding: str, stages: str) -> tor
     """The operator that PyTorch knows: torch.compile keeps it as one node. stages: as `_text` has them."""
     if not x.numel():
         return torch.empty_like(x)
-    return dispatch.forward(x, w.float(), padding=_padding(padding), stage=_read(stages).forward)
+    return dispatch.forward(x, w.float(), padding=_padding(padding), stage=_read(stages)["forward"])
 
 
 @_forward.register_fake
@@ -82,11 +88,11 @@ def _backward(
     chosen, how = _read(stages), {"padding": _padding(padding)}
     if not x.numel():
         found = torch.empty_like(x), torch.zeros_like(w)
-    elif wants_x and wants_w and chosen.fused:
-        found = dispatch.backward(dy, x, w.float(), stage=chosen.backward, **how)
+    elif wants_x and wants_w and chosen["fused"]:
+        found = dispatch.backward(dy, x, w.float(), stage=chosen["backward"], **how)
     else:
-        dx = dispatch.input_grad(dy, w.float(), stage=chosen.input_grad, **how) if wants_x else None
-        found = dx, dispatch.weight_grad(dy, x, w.shape[1], stage=chosen.weight_grad, **how) if wants_w else None
+        dx = dispatch.input_grad(dy, w.float(), stage=chosen["input_grad"], **how) if wants_x else None
+        found = dx, dispatch.weight_grad(dy, x, w.shape[1], stage=chosen["weight_grad"], **how) if wants_w else None
     return [one.to(like.dtype) for one, like, wants in zip(found, (x, w), (wants_x, wants_w), strict=True) if wants]
 
 
@@ -121,69 +127,44 @@ def _padding(text: str) -> str | int:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """Path -> stage name, None for the best; fused: whether both gradients come from the path "backward"."""
-
-    forward: str | None = None
-    input_grad: str | None = None
-    weight_grad: str | None = None
-    backward: str | None = None
-    fused: bool = True
-
-
 @torch.compiler.assume_constant_result
 def _text(stages: str | Mapping[str, str | None]) -> str:
     """Stages as one text, as operators of PyTorch's take it."""
-    chosen = _chosen(stages)
-    return ",".join([*(getattr(chosen, path) or "" for path in PATHS), "fused" if chosen.fused else ""])
+    chosen, fused = _chosen(stages)
+    return ",".join([*(chosen.get(path) or "" for path in PATHS), "fused" if fused else ""])
 
 
 @functools.cache
-def _read(text: str) -> _Chosen:
-    *names, fused = text.split(",") if text else ("fused",)
-    return _Chosen(**{path: name or None for path, name in zip(PATHS, names, strict=False)}, fused=bool(fused))
+def _read(text: str) -> dict[str, str | None]:
+    """Path -> stage's name, None for the best; "fused": whether both gradients come from the path "backward"."""
+    names = text.split(",") if text else ["", "", "", "", "fused"]
+    return {path: name or None for path, name in zip((*PATHS, "fused"), names, strict=True)}
 
 
-def _chosen(given: str | Mapping[str, str | None] | None) -> _Chosen:
-    if given is None or isinstance(given, str):
-        return _by_name(given)
-    if not isinstance(given, Mapping):
+def _chosen(given: str | Mapping[str, str | None]) -> tuple[dict[str, str | None], bool]:
+    if not isinstance(given, (str, Mapping)):
         raise DispatchError(f"stages={given!r}: give a stage's name, a mapping from path to name, or None")
-    for path, name in given.items():
+    for path, name in given.items() if isinstance(given, Mapping) else ():
         if not isinstance(name, (str, type(None))):
             raise DispatchError(f"stages[{path!r}] is {name!r}: give a stage's name, or None for the best one")
-    return _by_path(tuple(given.items()))
+    return _named(given if isinstance(given, str) else tuple(given.items()))
 
 
 @functools.cache
-def _by_name(name: str | None) -> _Chosen:
-    if name is None:
-        return _Chosen()
-    known = {path: _stage_names(path) for path in PATHS}
-    having = [path for path in PATHS if name in known[path]]
-    if not having:
+def _named(given: str | tuple[tuple[str, str | None], ...]) -> tuple[dict[str, str | None], bool]:
+    known = {path: tuple(one.name for one in stage_list.stages("depthwise1d", path=path)) for path in PATHS}
+    by_name = isinstance(given, str)
+    names = {path: given for path in PATHS if given in known[path]} if by_name else dict(given)
+    if by_name and not names:
         every = tuple(dict.fromkeys(one for names in known.values() for one in names))
-        raise DispatchError(f"no path has a stage {name!r}. {nearest(name, every)}")
-    owns = sum(path in having for path in _GRADIENTS)
-    return _Chosen(**dict.fromkeys(having, name), fused=owns == 0 or (owns == 1 and "backward" in having))
-
-
-@functools.cache
-def _by_path(given: tuple[tuple[str, str | None], ...]) -> _Chosen:
-    names = dict(given)
+        raise DispatchError(f"no path has a stage {given!r}. {nearest(given, every)}")
     for path, name in names.items():
         if path not in PATHS:
             raise DispatchError(f"stages has a path {path!r}. {nearest(str(path), PATHS)}")
-        known = _stage_names(path)
-        if name is not None and name not in known:
-            raise DispatchError(f"there is no stage {name!r} of {path}. {nearest(name, known)}")
-    unfused = "backward" not in names and any(path in names for path in _GRADIENTS)
-    return _Chosen(**names, fused=not unfused)
-
-
-def _stage_names(path: str) -> tuple[str, ...]:
-    return tuple(one.name for one in stage_list.stages("depthwise1d", path=path))
+        if name is not None and name not in known[path]:
+            raise DispatchError(f"there is no stage {name!r} of {path}. {nearest(name, known[path])}")
+    owns = sum(path in names for path in _GRADIENTS)
+    return names, not owns or ("backward" in names and (owns == 1 or not by_name))
 
 
 # ---------------------------------------------------------------------------------------------------- PyTorch's own

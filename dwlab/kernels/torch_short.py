@@ -100,6 +100,7 @@ def _checked(x: Tensor, H: int, w: Any, bias: Any, activation: Any, state: Any, 
             raise DispatchError(f"{name} is {one.dtype} beside x of {x.dtype}: that or float32 is needed")
     if not x.is_contiguous():
         raise DispatchError(f"x has strides {x.stride()}: pass x.contiguous(), or layout='BLH'")
+    torch_ops.no_tangents(*named.values())
     return activation == "silu"
 
 

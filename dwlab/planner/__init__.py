@@ -146,17 +146,16 @@ class Plan:
         made, fused = self.network, sum(step.fused for step in self.steps)
         layers = sum(len(step.layers) for step in self.steps)
         least = {"time": "least predicted time", "gma": "fewest bytes accessed"}[self.rules.objective]
-        kernels = "1 kernel" if len(self.steps) == 1 else f"{len(self.steps)} kernels"
         text = (
             f"{made.name} on {self.gpu.name}, batch {made.batch}, {made.layout}, {made.dtype}: "
-            f"{self.times()}. {layers} layers in {kernels}, {fused} of them "
+            f"{self.times()}. {layers} layers in {_kernels(self.steps)}, {fused} of them "
             f"fused, for {least}. Accesses {self.change('gma_bytes')}, device memory {self.change('dram_bytes')}; "
             f"{_percent(self.redundant)} multiply-adds."
         )
         stayed = sum(step.in_l2 for step in self.steps if step.fused)
         if stayed:
             l2 = f"the L2 ({self.gpu.l2_bytes / 2**20:g} MiB)"
-            text += f" Of the {fused} fused kernels {stayed} keep a map out of {l2} that would have stayed there: "
+            text += f" In {stayed} of the {fused} fused a map is kept out of {l2} that would have stayed there: "
             text += "these save accesses to the L2 and a kernel's start, but hardly any device memory traffic."
         return text
 
@@ -164,7 +163,7 @@ class Plan:
         """Predicted µs layer by layer and of the plan, or of how many layers none is known."""
         before, after = self.total("time_us", unfused=True), self.total("time_us")
         known = [step.module.time_us for step in self.steps if not step.untimed]
-        lacking, change = len(self.steps) - len(known), f"{sum(known):,.0f} µs in {len(known)} kernels"
+        lacking, change = len(self.steps) - len(known), f"{sum(known):,.0f} µs in {_kernels(known)}"
         if lacking and not (known and self.network.traced):
             return f"no time, as none is known of {lacking} of the kernels; their notes say why"
         ideal = " of ideal kernels, whether they can start there or not" * (self.rules.whose == "ideal")
@@ -266,6 +265,10 @@ class Plan:
 
 def _us(value: float | None) -> str:
     return "–" if number(value) is None else f"{value:,.1f}"
+
+
+def _kernels(some: Sequence[Any]) -> str:
+    return "1 kernel" if len(some) == 1 else f"{len(some)} kernels"
 
 
 def _percent(fraction: float) -> str:

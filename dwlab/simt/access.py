@@ -387,7 +387,7 @@ class Accesses(State):
         number = self.event_numbers.get(key)
         if number is None:
             number = self.event_numbers[key] = len(self.events)
-            self.events.append((node.lineno, array))
+            self.events.append((node.lineno, self.frame.source.file))
         return number
 
     def check_races(self, array: Array, element: Lanes, mask: Mask, kind: int, node: ast.AST) -> None:
@@ -463,7 +463,8 @@ class Accesses(State):
                 f"{theirs} and {mine} both write {place} at once: one of the values stays", f"{theirs}; {mine}",
                 node.lineno,
             )  # fmt: skip
-        other_line, _ = self.events[event]
+        other_line, file = self.events[event]
+        elsewhere = f" of {source.short_file(file)}" * (file != self.frame.source.file)
         does = ("reads", "writes", "updates")[kind]
         did = ("wrote", "read", "updated (atomic)")[hazard]
         same_block = (me - 1) // self.padded == (other - 1) // self.padded
@@ -475,12 +476,12 @@ class Accesses(State):
             part = slice(lane // 32 * 32, lane // 32 * 32 + 32) if same_warp else slice(None)
             partly = self.strands is None and np.greater(self.alive.full, self.mask.full)[row, part].any()
             need = barrier = "cuda.syncwarp()" if same_warp else "cuda.syncthreads()"
-            need += source.between(self.frame.source, node.lineno, other_line, bool(partly))
+            need += "" if elsewhere else source.between(self.frame.source, node.lineno, other_line, bool(partly))
         need += " behind ptx.wait(…)" * (same_block and "_async(" in self.frame.source.text.get(other_line, ""))
         plain = kind != trace.ATOMIC and hazard != trace.RACE_WITH_ATOMIC
         if plain and (one := self.one_action(array, node, shared, hazard == trace.RACE_WITH_WRITE and not same_block)):
             need = ("an atomic" if same_block else f"{grid}another launch or an atomic") + one
-        elif other_line == node.lineno and plain and same_block:  # a barrier before or behind the line is none
+        elif other_line == node.lineno and not elsewhere and plain and same_block:  # no barrier before or behind it
             if hazard == trace.RACE_WITH_WRITE and self.frame.loops:
                 need = f"{barrier} between two turns of the loop, outside of every `if`"
             elif isinstance(source.statement_at(self.frame.source, node.lineno), (ast.Assign, ast.AugAssign)):
@@ -501,8 +502,8 @@ class Accesses(State):
             )
         self.hazard(
             "race", node.lineno, array.name,
-            f"{mine} {does} {place}, which {theirs} {did} on line {other_line}, with nothing to order the two "
-            f"(it takes {need})",
+            f"{mine} {does} {place}, which {theirs} {did} on line {other_line}{elsewhere}, with nothing to order the "
+            f"two (it takes {need})",
             f"{theirs}; {mine}", other_line,
         )  # fmt: skip
 
@@ -523,16 +524,13 @@ class Accesses(State):
     @staticmethod
     def element_name(array: Array, element: int) -> str:
         """An element by the array's name and, when that is a plain one, by its indices."""
-        if array.offset.ndim or any(n.ndim for n in array.shape):
+        rest, out, strides = element - array.offset, [], tuple(sorted(array.strides, reverse=True))
+        if array.offset.ndim or any(n.ndim for n in array.shape) or strides != tuple(array.strides):
             return f"{array.name} element {element}"
-        rest = element - int(array.offset)
-        out = []
-        for stride in sorted(array.strides, reverse=True):
-            out.append(rest // stride if stride else 0)
-            rest = rest % stride if stride else rest
-        if rest or tuple(sorted(array.strides, reverse=True)) != tuple(array.strides):
-            return f"{array.name} element {element}"
-        return f"{array.name} element [{', '.join(map(str, out))}]"
+        for stride in strides:
+            at, rest = divmod(int(rest), stride) if stride else (0, rest)
+            out.append(at)
+        return f"{array.name} element {element if rest else '[' + ', '.join(map(str, out)) + ']'}"
 
     def barrier(self, node: ast.AST) -> None:
         """__syncthreads: every thread of the block that has not exited must be here."""

@@ -181,7 +181,7 @@ class State:
         self.records: dict[ast.AST, LineRecord] = {}  # of the trace's lines, by what stands there
         self.tracing = options.trace
         self.hunting = options.hazards != "off"
-        self.events: list[tuple[int, str | None]] = [(0, None)]
+        self.events = [(0, "")]  # line and file
         self.event_numbers: dict[tuple, int] = {}
         self.access_number = 0
         self.constants: dict[int, Array] = {}

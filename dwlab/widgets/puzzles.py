@@ -28,6 +28,7 @@ _VALUE = "which inputs make that element? The picture above shows it: compare wi
 PLAIN = dict.fromkeys(("wrong", "tail", "edge", "shifted", "wrong offset", "wrong factor"), _VALUE) | {
     "two writers": "two threads store to one element: which element does each of them own?",
     "cannot be interpreted": "a thread works on single elements: give each array an index",
+    "other numbers": "which of the picture's numbers stands in the kernel? Load it from the array in its place",
 }
 """Hints for a first kernel, by what is wrong, where a puzzle has none of its own."""
 
@@ -54,11 +55,16 @@ class Puzzle:
             return
         found = against(kernel, self.grid, self.block, self.want, self.args)
         seen = [(one.pattern, one.text, one.look) for one in found.findings]
+        if not seen:
+            *given, out = self.args
+            others = [np.random.default_rng(1).choice(one.ravel(), one.shape) for one in given]
+            found_of = against(kernel, self.grid, self.block, self.want, (*others, out)).findings
+            seen = [("other numbers", f"the picture's are right, of others {one.text}", "") for one in found_of]
         if not seen:  # a GPU finds no hazards
             report = xray(kernel, self.grid, self.block, *self.args)
             seen = [(one.pattern, one.text, one.look) for one in as_findings(report.hazards, "")]
             for name, (requests, elements) in self.most.items():
-                loads = report.array(name, "load")
+                loads = report.array(name, "load")  # there is one, if other numbers are right
                 if loads.requests > requests or loads.active_lanes > elements:
                     text = (
                         f"the numbers are right, but {name} is loaded in {_many(loads.requests, 'request')}, "

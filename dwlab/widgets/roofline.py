@@ -275,39 +275,29 @@ def view(
 
 
 def _notes(e: Exploration) -> tuple[str, ...]:
-    c = e.machine.ceilings
-    notes = []
-    if c.l2_gbps:
-        notes.append(
-            "Each stage is a line at one height: its marker stands at the FLOP per requested byte, "
-            "and may not rise above the line of the L2; its other end stands at the FLOP per compulsory byte, and may "
-            "not rise above that of DRAM. L1 is taken to catch nothing: a recorded point above what is "
-            "allowed has L1 to thank."
-        )
-    else:
-        notes.append(
-            "A stage stands at the FLOP per requested byte, and each of these bytes is taken to "
-            "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
-            "kernel can be faster than this, up to the roofline above the dotted line."
-        )
-    notes.append(
+    c, size, l2 = e.machine.ceilings, e.problem.compulsory_bytes(), e.machine.l2_bytes
+    where = (
+        "Each stage is a line at one height: its marker stands at the FLOP per requested byte, "
+        "and may not rise above the line of the L2; its other end stands at the FLOP per compulsory byte, and may "
+        "not rise above that of DRAM. L1 is taken to catch nothing: a recorded point above what is "
+        "allowed has L1 to thank."
+    ) if c.l2_gbps else (
+        "A stage stands at the FLOP per requested byte, and each of these bytes is taken to "
+        "come from DRAM: the L2 bandwidth of this GPU is not known. Caches catch some of the bytes, so a "
+        "kernel can be faster than this, up to the roofline above the dotted line."
+    )  # fmt: skip
+    allowed = (
         "Allowed is not predicted. A kernel that stays far below waits for something that is no byte of these two "
         "memories: wavefronts of shared memory, instructions, latency. dwlab.model.timemodel predicts with these."
     )
-    size, l2 = e.problem.compulsory_bytes(), e.machine.l2_bytes
-    if l2 and size <= l2:
-        notes.append(
-            f"The arrays ({amount(size)}) fit the L2 ({amount(l2)}): a repeated launch finds them there, and device "
-            "memory is no ceiling."
-        )
-    if e.recorded_on:
-        notes.append(f"Recorded: {e.recorded_on}.")
-    elif e.others:
-        notes.append(f"Nothing is recorded for these sizes; recorded on this GPU: {'; '.join(e.others)}.")
-    else:
-        notes.append("Nothing is recorded for this GPU.")
-    notes.append(f"Ceilings: {c.source}.")
-    return tuple(notes)
+    fits = (
+        f"The arrays ({amount(size)}) fit the L2 ({amount(l2)}): a repeated launch finds them there, and device "
+        "memory is no ceiling."
+    ) if l2 and size <= l2 else ""  # fmt: skip
+    known = f"Nothing is recorded for these sizes; recorded on this GPU: {'; '.join(e.others)}." if e.others else (
+        "Nothing is recorded for this GPU.")  # fmt: skip
+    known = f"Recorded: {e.recorded_on}." if e.recorded_on else known
+    return tuple(filter(None, (where, allowed, fits, known, f"Ceilings: {c.source}.")))
 
 
 def choices(recorded: Mapping[str, Machine] | None = None) -> dict[str, Callable[[], Machine]]:

@@ -428,3 +428,4 @@ grade("13_3")
 # This was the last of the study's four ways.
 #
 # **Next:** [14 · Which block?](14_which_block.ipynb): how many outputs a block should have, by its bottleneck.
+# In the core the next is [15 · A row in registers](15_registers.ipynb).

@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 15 minutes, then the exercises |
-# | **Before** | [14 · Which block?](14_which_block.ipynb) |
+# | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb); beyond the core, [14 · Which block?](14_which_block.ipynb) |
 # | **Afterwards you can** | say which takes longer, to move a kernel's bytes or to do its arithmetic · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -302,3 +302,4 @@ grade("15_3")
 
 # %% [markdown]
 # **Next:** [16 · As fast as a copy](16_as_fast_as_a_copy.ipynb): 16 bytes per lane, without bank conflicts.
+# In the core the next is [20 · Gradients](20_gradients.ipynb).

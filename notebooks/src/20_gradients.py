@@ -659,3 +659,4 @@ grade("20_8")
 
 # %% [markdown]
 # **Next:** [23 · The study](23_the_study.ipynb): the study repeated, and how far its times can be predicted.
+# In the core the next is [30 · Tensor Cores](30_tensor_cores.ipynb).

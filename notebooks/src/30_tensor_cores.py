@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 10 minutes, then the exercises |
-# | **Before** | [29 · A matrix product in disguise](29_pointwise.ipynb) |
+# | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb); beyond the core, [29 · A matrix product in disguise](29_pointwise.ipynb) |
 # | **Afterwards you can** | say what each lane holds of a Tensor Core's operands · write a matrix product with mma · get float32 out of tf32, and say what error is left |
 
 # %% tags=["nbval-ignore-output", "folded"]
@@ -372,3 +372,4 @@ grade("30_2")
 
 # %% [markdown]
 # **Next:** [31 · Operands in time](31_operands_in_time.ipynb): pipelines, and sums in parts.
+# In the core the next is [32 · Two layers in one kernel](32_fused.ipynb).

@@ -4,7 +4,7 @@
 # | | |
 # | --- | --- |
 # | **Time** | about 20 minutes, then the exercises |
-# | **Before** | [31 · Operands in time](31_operands_in_time.ipynb) |
+# | **Before** | [30 · Tensor Cores](30_tensor_cores.ipynb); beyond the core, [31 · Operands in time](31_operands_in_time.ipynb) |
 # | **Afterwards you can** | say what each of the four modules keeps on chip · put a depthwise and a pointwise layer into one kernel · keep sums in registers while channels go by · say at how many filters a fused kernel begins to lose · tell what fusing brings from what the kernels bring |
 
 # %% tags=["nbval-ignore-output"]

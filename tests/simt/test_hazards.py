@@ -369,3 +369,19 @@ def test_double_buffering_with_one_barrier_an_iteration():
 def test_a_hazard_names_its_file_where_that_is_one_of_the_package():
     assert Hazard("race", 7, "x", "", "", path=simt.__file__).where == "dwlab/simt/__init__.py, line 7"
     assert Hazard("race", 7, "x", "", "", path=__file__).where == "line 7"
+
+
+def test_a_race_with_a_line_of_another_file_names_the_file(tmp_path, monkeypatch):
+    text = "from dwlab import cuda\n\n\n@cuda.jit(device=True)\ndef put(s, i):\n    s[i] = i\n"
+    (tmp_path / "puts.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    from puts import put
+
+    @cuda.jit
+    def kernel(y):
+        s = cuda.shared.array(64, float32)
+        put(s, cuda.threadIdx.x)
+        y[cuda.threadIdx.x] = s[63 - cuda.threadIdx.x]
+
+    (race,) = hazards(kernel, 1, 64, np.zeros(64, np.float32))
+    assert "wrote on line 6 of puts.py, with nothing" in race.message
