@@ -9,7 +9,7 @@ bytes at a time.
 
 The next 32 strips are in flight while these are computed: dy and x have two tiles each. The sums of all taps stay in
 registers through the warp's whole part of the batch, and meet as in weight_grad's `strips`: deterministic, without
-atomics. A dy that is not finite meets zeros beyond a row's ends, as in warp_tiled.
+atomics. A dy or x that is not finite meets zeros beyond a row's ends: up to all taps are NaN, as in warp_tiled.
 
 Predicted: dy once but for halos, x once, dx once: 12 bytes an element in place of 16, and 2 K multiply-adds for them.
 On an H200 these take as long as the bytes at about K = 45; with the other instructions, somewhat earlier.

@@ -9,8 +9,8 @@ Now all lanes have sums of the same K elements of dw, and they keep them in regi
 the batch. Only then they meet, in a tree: 5 shuffles for each tap, after which a lane has the warp's sum; then a
 block's warps, in shared memory. Where a block for each channel keeps the GPU busy, that is dw: a second kernel would
 take two microseconds more. Else blocks share a channel, and their sums are parts, added up by a second kernel. All in
-an order that is always the same: no atomics, the same bits in every run. A dy that is not finite meets staged zeros at
-a row's ends, as in warp_tiled.
+an order that is always the same: no atomics, the same bits in every run. A dy or x that is not finite meets
+staged zeros at a row's ends, as in warp_tiled.
 
 Predicted: dy once, x once but for halos, and few parts; so memory's speed, where K multiply-adds for 8 bytes allow.
 """

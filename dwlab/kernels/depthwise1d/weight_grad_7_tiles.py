@@ -8,7 +8,8 @@ its halo come to shared memory once for all taps. A lane takes 4 neighbouring ti
 
 The sums stay in registers to the end; then lanes meet by shuffles and warps in shared memory. Where one block a channel
 is enough, that is dw; else blocks share a channel, and a second kernel adds up their parts. All in a fixed
-order: the same bits in every run. A row's last times go one by one, so no dy is made up; an x beyond the row is a zero.
+order: the same bits in every run. A row's last times go one by one, so no dy is made up; an x beyond the row is a zero,
+and a dy that is not finite makes NaN of what meets it.
 
 Predicted, on an H200: (16, 3, 2049, 48) has 240 tiles, each some 1.2 µs of load, barrier and sum, and a second launch:
 about 5 µs. Traffic: for each 64 taps dy once and x with a halo for each tile.
