@@ -122,6 +122,8 @@ def test_records_that_are_damaged_are_named(tmp_path):
             (sentence,) = records.damaged(tmp_path)
             assert sentence.startswith(f"{Path(name).name} is damaged: ") and "git checkout" in sentence
         (tmp_path / name).write_bytes(whole)
+    loose = {path.name for path in records.FOLDER.rglob("*.json")}
+    assert loose <= {"optuna.json"}, "pack a run (`records --pack`, or `xz FILE`): only so it has a sum"
     (problem,) = doctor.problems(replace(LAPTOP, damaged=("kernels.csv is damaged: a byte.",)))
     assert problem.name == "damaged records" and not problem.stops and "kernels.csv" in problem.what
     (tmp_path / "kernels.csv").write_bytes(b"\xff")

@@ -481,7 +481,7 @@ def test_the_planners_decisions():
 
 
 def test_a_search_by_several_gpus():
-    runs = [json.loads(one.read_text()) for one in sorted((ROOT / "dwlab/records/gpus").glob("*.json"))]
+    runs = [json.load(lzma.open(one)) for one in sorted((ROOT / "dwlab/records/gpus").glob("*.xz"))]
     shown = iter(tables("docs/results/tuning.md")["tuning-gpus"])
     for made in runs:
         for way in made["ways"]:
