@@ -384,7 +384,8 @@ def by_output(problem, block=64):
 def judged_where(such, subject, launch=None, path=None, most=None):
     """The verdict on those, or so many, of the judge's own cases that are such: on the others the kernel is right."""
     every = judge._chosen(judge._subject(subject, path, launch)[0], None, None, OWN_SEED)
-    with patch.object(judge, "_chosen", lambda *_: [case for case in every if such(case)][:most]):
+    chosen = [case for case in every if such(case)][:most]
+    with patch.multiple(judge, _chosen=lambda *_: chosen, _VAST_SECONDS=60.0):  # however busy the machine is
         return check(subject, launch=launch, path=path, seed=OWN_SEED)
 
 
