@@ -65,6 +65,31 @@ predicted_times_floor = 2.0
 # as far as s is an hour of the row. (`shift` is 0 for causal padding.) Let the sum start at `zero`, which is `0.0`: what that
 # does is seen later.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+hours, taps, mine = 6, 3, (1, 2, 5)  # mine: the output b, h, t of one thread
+channel, window = np.indices((4, 3))
+number = {hour: window + 3 * (channel + 4 * (hour - 4)) for hour in (4, 5)}
+is_mine = {hour: (window == mine[0]) & (channel == mine[1]) & (hour == mine[2]) for hour in number}
+(framed,) = (int(number[hour][is_mine[hour]][0]) for hour in number if is_mine[hour].any())
+read = [hour for hour in range(hours) if 0 <= mine[2] - hour < taps]
+row_of_x, row_of_w = "x[{}, {}]".format(*mine), f"w[{mine[1]}]"
+drawings.grids(
+    f"Block (0, 0, 2) of 3 × 4 × 2 threads, channels h down, windows b across; what thread {framed} reads, with "
+    f"{taps} taps",
+    "Two grids of 4 × 3 cells, channels h down and windows b across, for t = 4 and t = 5. In each cell is the number "
+    f"of the thread that has y[b, h, t]: {number[4].min()} to {number[4].max()} for the first hour, {number[5].min()} "
+    f"to {number[5].max()} for the second, along b first, then h, then t. Thread {framed} is framed: it has "
+    f"y{list(mine)}. Beside them are the {hours} hours of {row_of_x} and the {taps} taps of {row_of_w}. Filled are "
+    f"those that it reads: hours {read[0]} to {read[-1]} and all taps.",
+    {f"t = {hour}": one for hour, one in number.items()}
+    | {row_of_x: np.arange(hours)[None], row_of_w: np.arange(taps)[None]},
+    {f"t = {hour}": 2 * one for hour, one in is_mine.items()}
+    | {row_of_x: np.isin([range(hours)], read), row_of_w: np.ones((1, taps))},
+    framed=framed,
+)
+
 # %%
 from dwlab import check, cuda, stage
 

@@ -72,6 +72,25 @@ predicted_speedup_by_mapping = 10.0
 # hours, along threadIdx.y 8 rows, blockIdx.y counts the pieces of 32 hours in a row, and blockIdx.x the rows in eights. Row
 # number r, of all B·H, is channel r % H of window r // H. What is beyond the last row or hour has no output.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+of_row, of_hour = np.indices((2 * 3, 8))  # 2 windows of 3 channels
+number, block = of_hour % 4 + 4 * (of_row % 4), 1 + of_hour // 4 + 2 * (of_row // 4)
+reader, block_of_reader = np.full_like(number, "", object), np.zeros_like(block)
+reader[:, :-1], block_of_reader[:, :-1] = number[:, 1:], block[:, 1:]  # x of this hour, tap 1 of the next hour's output
+drawings.grids(
+    "Four blocks of 4 × 4 threads, a fill each: the thread of an output, and the thread that reads an x at tap 1",
+    "Six rows r of 8 hours, in front of each its window b and its channel h. In each cell of y is the number of its "
+    f"thread in the block: along the first row {', '.join(map(str, number[0]))}, so threads that are neighbours along "
+    f"threadIdx.x have neighbouring hours of a row. The next row begins with {number[1, 0]}, row 4 with {number[4, 0]} "
+    f"again. Each of the four blocks has a fill of its own; the lower two have rows for threads {number[4:].min()} to "
+    f"{number[4:].max()} only. In each cell of x is the thread that reads it at tap 1: the one whose output is an hour "
+    "later.",
+    {"b, h": np.c_[of_row[:, 0] // 3, of_row[:, 0] % 3], "y[b, h, t]": number, "x[b, h, t] at tap 1": reader},
+    {"b, h": np.zeros((6, 2)), "y[b, h, t]": block, "x[b, h, t] at tap 1": block_of_reader},
+)
+
 # %%
 from numba import float32
 

@@ -70,6 +70,29 @@ predicted_times_faster = 24.0
 # `cuda.syncthreads()` is a **barrier**: no thread of the block goes on before all have arrived, and what was written
 # before it can be read after it. Every thread must come to it. So the guard for the end of the row stands behind it.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+outputs, taps, one = 8, 4, 2
+word = np.arange(outputs + taps - 1)
+hour, copier, tap = outputs + word - (taps - 1), word % outputs, one + (taps - 1) - word  # of block 1, causal
+halo, read = word < taps - 1, (tap >= 0) & (tap < taps)
+caption = f"window, its first {halo.sum()} words the halo"
+drawings.grids(
+    f"Block 1 of {outputs} outputs with {taps} taps: word k has hour s, thread i copies it, thread {one} reads it at "
+    "tap j",
+    f"Four rows of {word.size} cells, a column for each word of window. k: the words, 0 to {word[-1]}. s: their hours, "
+    f"{hour[0]} to {hour[-1]}; the first {halo.sum()}, filled, are the halo. i: the thread that copies a word, 0 to "
+    f"{copier.max()} and then {', '.join(map(str, copier[outputs:]))} again, filled, for these copy a second word. j: "
+    f"the taps of thread {one}, whose output is hour {outputs + one}: "
+    f"{', '.join(f'tap {tap[k]} from word {k}' for k in word[read][::-1])}.",
+    {
+        "": np.array([list("ksij")]).T,
+        caption: np.array([word, hour, copier, np.where(read, tap.astype(object), "")], object),
+    },
+    {"": np.zeros((4, 1)), caption: np.array([halo, halo, 2 * (word >= outputs), 3 * read])},
+)
+
 # %%
 from numba import float32
 

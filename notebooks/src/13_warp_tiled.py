@@ -76,6 +76,32 @@ predicted_times_faster = 3.0
 # outputs `t = 3 * lane`, t + 1 and t + 2. Call the three x that it holds `u0`, `u1` and `u2`: a **register sliding window**. A tap reads **one** new x and **one** weight,
 # makes three products, and passes the x on: what was the second is the first next time. At the end it stores three outputs.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+lanes, taps, one = 4, 4, 2
+word = np.arange(3 * lanes + taps - 1)
+number = word - 3 * one - np.arange(taps)[:, None]  # 0, 1, 2 where u0, u1, u2 are at each tap
+held, first = (number >= 0) & (number < 3), np.arange(taps)[:, None] == 0
+owner = np.where(word < 3 * lanes, (word // 3).astype(object), "")
+caption = "window; orange: read, blue: in a register already"
+drawings.grids(
+    f"A warp of {lanes} lanes with {taps} taps: word k, the lane of output t = k, and what lane {one} holds at tap j",
+    f"A column for each of the {word.size} words of a row's window, {taps - 1} of them in front of the row. Row lane: "
+    f"the lane of output t = k, three outputs each, lane {one} outputs {3 * one} to {3 * one + 2}. Below, a row a tap: "
+    f"the words that lane {one} has as u0, u1 and u2, "
+    + ", ".join(f"at tap {j} words {word[at][0]} to {word[at][-1]}" for j, at in enumerate(held))
+    + ". At the first tap it reads all three, then the last one only; the others it has in registers already.",
+    {
+        "": np.array([["k"], ["lane"], *([f"j={j}"] for j in range(taps))]),
+        caption: np.array([word, owner, *np.where(held, np.char.add("u", number.astype(str)), "")], object),
+    },
+    {
+        "": np.zeros((2 + taps, 1)),
+        caption: np.array([0 * word, word // 3 == one, *held * np.where(first | (number == 2), 3, 2)]),
+    },
+)
+
 # %%
 from numba import float32
 

@@ -162,6 +162,27 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 # lesson 10 again, with the sign of j reversed; `input_grad/naive` is that for any shape. Write it for the launch of `scatter`: a
 # block for each channel and window, and thread s has hour s of dx.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+one, shown, filled, said = 3, {"": np.array([[""], ["y"], ["dx"]])}, {"": np.zeros((3, 1))}, []
+for zeros in (0, 1):
+    m = matrix(8, 3, zeros)
+    both = np.array([m[one], m[:, one]])  # the taps of y[one], by hours of x; those of dx[one], by hours of dy
+    shown[f"hours, shift {zeros}"] = np.array([range(8), *np.where(both < 0, "", both.astype(object))], object)
+    filled[f"hours, shift {zeros}"] = np.array([0 * m[0], *(both >= 0) * [[1], [2]]])
+    takes, collects = (", ".join(f"w{row[t]} at hour {t}" for t in np.flatnonzero(row >= 0)) for row in both)
+    said.append(f"With shift {zeros} y[{one}] takes x by {takes}, and dx[{one}] collects dy by {collects}.")
+drawings.grids(
+    f"The taps by which y[{one}] takes x, and those by which thread {one} collects dy for dx[{one}]: rows of 8, 3 taps",
+    f"Two grids, for shift 0 and 1, of 8 hours; hour {one} is framed. Row y: the tap with which y[{one}] takes x of "
+    f"this hour. Row dx: the tap with which dx[{one}] collects dy of this hour. {' '.join(said)} So the taps of dx go "
+    "the other way.",
+    shown,
+    filled,
+    framed=one,
+)
+
 # %%
 from dataclasses import replace
 
@@ -445,6 +466,18 @@ print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads 
 # That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
 # for any number of outputs: `gridDim.y` blocks share the **batch**, block p takes windows p, p + gridDim.y, … Each adds its part
 # of the sum to dw by an **atomic**, once, and dw is zero before (`zero=True`). Write both steps in one kernel.
+
+# %% tags=["nbval-ignore-output", "folded"]
+window, hour = np.indices((6, 10))
+drawings.grids(
+    "The terms of one dw[h, j], windows b down and hours t across: a warp of 4 lanes in each of 3 blocks",
+    "A grid of 6 windows × 10 hours, a term of the sum in each cell. Its number is the lane that adds it, along each "
+    f"row {', '.join(map(str, hour[0] % 4))}. Its fill is the block: "
+    + ", ".join(f"windows {' and '.join(map(str, window[window[:, 0] % 3 == p, 0]))} of block {p}" for p in range(3))
+    + ".",
+    {"b": window[:, :1], "lane, filled by block": hour % 4},
+    {"b": 0 * window[:, :1], "lane, filled by block": 1 + window % 3},
+)
 
 # %%
 WARPS = 8

@@ -82,6 +82,27 @@ predicted_sectors_along_a_row = 4
 # x is as above, with `XC`, `XH` and `XV`, y likewise, and w[c, i, j] lies at `c * WC + (i * K + j) * WT`. All arrays have one axis.
 
 
+# %% tags=["nbval-ignore-output", "folded"]
+thread = np.arange(4 * 2 * 4).reshape(4, 2, 4)  # of output (c, p, q)
+of_row, of_pixel = thread[0, 0], thread[:, 1, 1]
+listed = ", ".join(map(str, of_pixel))
+lies = {"NCHW": thread, "NHWC": thread.transpose(1, 2, 0)}
+said = [
+    f"In {name} the row has places {', '.join(map(str, np.flatnonzero(np.isin(one, of_row))))}, the pixel places "
+    f"{', '.join(map(str, np.flatnonzero(np.isin(one, of_pixel))))}."
+    for name, one in lies.items()
+]
+drawings.grids(
+    f"y of 4 channels on a map of 2 × 4, 8 places of memory a row: the thread of each output; {of_row[0]} to "
+    f"{of_row[-1]} are a row of the map, {listed} a pixel",
+    "Two grids of 4 × 8 places in memory, NCHW and NHWC, in each the thread of the output that lies there. Threads "
+    f"{of_row[0]} to {of_row[-1]} are the first row of the first channel, threads {listed} the channels of pixel "
+    f"(1, 1); each has a fill of its own. {' '.join(said)}",
+    {name: one.reshape(4, 8) for name, one in lies.items()},
+    {name: (2 * np.isin(one, of_row) + np.isin(one, of_pixel)).reshape(4, 8) for name, one in lies.items()},
+)
+
+
 # %%
 def strides(layer, height, width):
     """Distance in memory of the next channel, row and column of a map."""

@@ -139,6 +139,25 @@ tables.work_table(both["NHWC"], seen, "requests for 32 multiply-adds", "shared r
 # of all 32 rows. Then each thread goes through the channels: 4 numbers of each to registers, 16 products. Its rows and its columns
 # lie 8 elements from each other, so that threads that are neighbours read neighbours.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+side, across, one = 4, 2, 6
+(line, channel), (i, j) = np.indices((across * side, 3)), np.indices((across * side, across * side))
+number = j % side + side * (i % side)
+rows, columns = (np.unique(at[number == one]) for at in (i, j))
+of_a, of_b = (" and ".join(map(str, at)) for at in (rows, columns))
+drawings.grids(
+    f"A block of {side} × {side} threads, {across} × {across} outputs each: the outputs of thread {one}, and the rows "
+    "of a and b that it needs, channel by channel",
+    f"Three grids: a and b, {line[-1, 0] + 1} rows of 3 channels each, in the cells the channel; and y, "
+    f"{i[-1, 0] + 1} × {j[0, -1] + 1}, in each cell the number of its thread, column + {side} row. Thread {one} is "
+    f"framed: it has y in rows {of_a} and columns {of_b}. Filled are the rows that it needs: {of_a} of a, {of_b} of b.",
+    {"a": channel, "b": channel, "y = a bᵀ": number},
+    {"a": np.isin(line, rows), "b": 2 * np.isin(line, columns), "y = a bᵀ": 3 * (number == one)},
+    framed=one,
+)
+
 # %%
 R, THREADS, DEEP = 4, 8, 16
 WIDE = R * THREADS
