@@ -88,9 +88,9 @@ caption = "window; orange: read, blue: in a register already"
 drawings.grids(
     f"A warp of {lanes} lanes with {taps} taps: word k, the lane of output t = k, and what lane {one} holds at tap j",
     f"A column for each of the {word.size} words of a row's window, {taps - 1} of them in front of the row. Row lane: "
-    f"the lane of output t = k, three outputs each, lane {one} outputs {3 * one} to {3 * one + 2}. Below, a row a tap: "
-    f"the words that lane {one} has as u0, u1 and u2, "
-    + ", ".join(f"at tap {j} words {word[at][0]} to {word[at][-1]}" for j, at in enumerate(held))
+    f"the lane of output t = k, three outputs each; those of lane {one}, {3 * one} to {3 * one + 2}, are filled. "
+    f"Below, a row a tap: the words that lane {one} has as u0, u1 and u2, "
+    + ", ".join(f"tap {j}: {word[at][0]} to {word[at][-1]}" for j, at in enumerate(held))
     + ". At the first tap it reads all three, then the last one only; the others it has in registers already.",
     {
         "": np.array([["k"], ["lane"], *([f"j={j}"] for j in range(taps))]),

@@ -165,19 +165,19 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import drawings
 
-one, shown, filled, said = 3, {"": np.array([[""], ["y"], ["dx"]])}, {"": np.zeros((3, 1))}, []
+one, shown, filled, sentences = 3, {"": np.array([[""], ["y"], ["dx"]])}, {"": np.zeros((3, 1))}, []
 for zeros in (0, 1):
     m = matrix(8, 3, zeros)
     both = np.array([m[one], m[:, one]])  # the taps of y[one], by hours of x; those of dx[one], by hours of dy
     shown[f"hours, shift {zeros}"] = np.array([range(8), *np.where(both < 0, "", both.astype(object))], object)
     filled[f"hours, shift {zeros}"] = np.array([0 * m[0], *(both >= 0) * [[1], [2]]])
     takes, collects = (", ".join(f"w{row[t]} at hour {t}" for t in np.flatnonzero(row >= 0)) for row in both)
-    said.append(f"With shift {zeros} y[{one}] takes x by {takes}, and dx[{one}] collects dy by {collects}.")
+    sentences.append(f"With shift {zeros} y[{one}] takes x by {takes}, and dx[{one}] collects dy by {collects}.")
 drawings.grids(
     f"The taps by which y[{one}] takes x, and those by which thread {one} collects dy for dx[{one}]: rows of 8, 3 taps",
     f"Two grids, for shift 0 and 1, of 8 hours; hour {one} is framed. Row y: the tap with which y[{one}] takes x of "
-    f"this hour. Row dx: the tap with which dx[{one}] collects dy of this hour. {' '.join(said)} So the taps of dx go "
-    "the other way.",
+    f"this hour. Row dx: the tap with which dx[{one}] collects dy of this hour. {' '.join(sentences)} So the taps of dx "
+    "go the other way.",
     shown,
     filled,
     framed=one,

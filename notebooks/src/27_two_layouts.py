@@ -87,7 +87,7 @@ thread = np.arange(4 * 2 * 4).reshape(4, 2, 4)  # of output (c, p, q)
 of_row, of_pixel = thread[0, 0], thread[:, 1, 1]
 listed = ", ".join(map(str, of_pixel))
 lies = {"NCHW": thread, "NHWC": thread.transpose(1, 2, 0)}
-said = [
+sentences = [
     f"In {name} the row has places {', '.join(map(str, np.flatnonzero(np.isin(one, of_row))))}, the pixel places "
     f"{', '.join(map(str, np.flatnonzero(np.isin(one, of_pixel))))}."
     for name, one in lies.items()
@@ -97,7 +97,7 @@ drawings.grids(
     f"{of_row[-1]} are a row of the map, {listed} a pixel",
     "Two grids of 4 × 8 places in memory, NCHW and NHWC, in each the thread of the output that lies there. Threads "
     f"{of_row[0]} to {of_row[-1]} are the first row of the first channel, threads {listed} the channels of pixel "
-    f"(1, 1); each has a fill of its own. {' '.join(said)}",
+    f"(1, 1); each has a fill of its own. {' '.join(sentences)}",
     {name: one.reshape(4, 8) for name, one in lies.items()},
     {name: (2 * np.isin(one, of_row) + np.isin(one, of_pixel)).reshape(4, 8) for name, one in lies.items()},
 )
