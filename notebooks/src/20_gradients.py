@@ -176,8 +176,8 @@ for zeros in (0, 1):
 drawings.grids(
     f"The taps by which y[{one}] takes x, and those by which thread {one} collects dy for dx[{one}]: rows of 8, 3 taps",
     f"Two grids, for shift 0 and 1, of 8 hours; hour {one} is framed. Row y: the tap with which y[{one}] takes x of "
-    f"this hour. Row dx: the tap with which dx[{one}] collects dy of this hour. {' '.join(sentences)} So the taps of dx "
-    "go the other way.",
+    f"this hour. Row dx: the tap with which dx[{one}] collects dy of this hour. {' '.join(sentences)} So the taps of "
+    "dx go the other way.",
     shown,
     filled,
     framed=one,
