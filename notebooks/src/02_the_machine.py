@@ -62,6 +62,10 @@ predicted_times_longer = 1.0
 
 # %% [markdown]
 # ## Build
+#
+# `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. The threads of a block are numbered with x running
+# fastest, then y, then z, and 32 numbers in a row are a warp: where blockDim.x is a multiple of 32, as here, neighbours in x.
+# Both kernels are checked right below, on a size that no block divides and on one that it does. Every hazard is an error.
 
 # %%
 import numpy as np
@@ -85,21 +89,6 @@ def transpose(a, b):
         ### END SOLUTION
 
 
-# %% [markdown]
-# `cuda.grid(2)` gives two numbers; the first runs along `threadIdx.x`. The threads of a block are numbered with x running
-# fastest, then y, then z, and 32 numbers in a row are a warp: where blockDim.x is a multiple of 32, as here, neighbours in x. The next
-# drawing is of this very launch: a colour for each warp, and thick lines between blocks. The numbers are lanes of the first
-# warp, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
-
-# %% tags=["nbval-ignore-output"]
-square = np.arange(32 * 32, dtype=np.float32).reshape(32, 32)
-drawings.threads(transpose, (1, 8), (32, 4), square, np.empty_like(square))
-
-# %% [markdown]
-# ## Check
-#
-# On a size that no block divides, and on one that it does. Every hazard is an error.
-
 # %%
 from dwlab.judge.tools import agree
 
@@ -121,6 +110,16 @@ def profile(kernel, want=np.transpose):
 
 copied, naive = profile(copy, np.copy), profile(transpose)
 print("both are right")
+
+# %% [markdown]
+# ## Check
+#
+# Another way to check is to look. The next drawing is of a launch of your kernel: a colour for each warp, and thick lines between
+# blocks. The numbers are lanes of the first warp, of those in a row each fourth. Use it for a kernel of your own, on small arrays.
+
+# %% tags=["nbval-ignore-output"]
+square = np.arange(32 * 32, dtype=np.float32).reshape(32, 32)
+drawings.threads(transpose, (1, 8), (32, 4), square, np.empty_like(square))
 
 # %% [markdown]
 # ## X-ray

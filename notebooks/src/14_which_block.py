@@ -56,6 +56,9 @@ traffic_calculator(DepthwiseConv1d(4, 16, 168, 24), tile=64, rows=1, threads=64)
 # - The block is two-dimensional: `threadIdx.x` runs over hours, `threadIdx.y` over windows, all of one channel. Short rows
 #   then fill a block, and the filter, staged too, serves all of them.
 # - The filter is staged in reverse, so both indices go up together.
+#
+# The launch is ours: `width` outputs of a row, and so many windows `together` in a block. It is checked with a tile that is
+# wider than a row, with one that divides it, and with ones that do not.
 
 # %%
 import numpy as np
@@ -66,19 +69,7 @@ from dwlab.kernels.registry import Launch
 
 # %% tags=["stage:depthwise1d/forward/shared", "blank:acc += w_tile[q + k]"]
 
-# %% [markdown]
-# The launch is ours: `width` outputs of a row, and so many windows `together` in a block.
-
 # %%
-shared = stage("depthwise1d/forward/shared").with_kernel(kernel)
-
-
-def look(kernel, launch, x, w, problem):
-    """The x-ray of a kernel on these windows; it writes to a copy."""
-    how = launch(problem)
-    return xray(kernel, how.grid, how.block, x, w, np.full_like(x, np.nan), *how.scalars)
-
-
 def blocks_of(width, together):
     """The stage's kernel in blocks of another shape."""
 
@@ -87,12 +78,7 @@ def blocks_of(width, together):
 
     return launch
 
-# %% [markdown]
-# ## Check
-#
-# A tile that is wider than a row, one that divides it, one that does not.
 
-# %%
 rows = DepthwiseConv1d(12, 2, 48, 48)
 for width, together in ((8, 24), (32, 6), (48, 5), (96, 2)):
     check(kernel, rows, launch=blocks_of(width, together), seed=1).raise_if_wrong()
@@ -113,7 +99,15 @@ predicted_best_windows = 5
 # ## X-ray
 
 # %% tags=["folded"]
-tried = {}
+shared, tried = stage("depthwise1d/forward/shared").with_kernel(kernel), {}
+
+
+def look(kernel, launch, x, w, problem):
+    """The x-ray of a kernel on these windows; it writes to a copy."""
+    how = launch(problem)
+    return xray(kernel, how.grid, how.block, x, w, np.full_like(x, np.nan), *how.scalars)
+
+
 print(f"{'a row each:':>16}{'L = 48':>12}{'':9}{'L = 1000':>12}")
 print(f"{'block':>8}{'warps':>8}" + f"{'wavefronts':>12}{'sectors':>9}" * 2)
 for width, together in ((8, 24), (16, 12), (32, 6), (48, 4), (48, 5), (64, 3), (96, 2)):
