@@ -5,7 +5,7 @@
 # | --- | --- |
 # | **Time** | about 15 minutes, then the exercises |
 # | **Before** | [13 · Warp-tiled](13_warp_tiled.ipynb); beyond the core, [14 · Which block?](14_which_block.ipynb) |
-# | **Afterwards you can** | say which takes longer, to move a kernel's bytes or to do its arithmetic · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for |
+# | **Afterwards you can** | say which takes longer, to move a kernel's bytes or to do its arithmetic · keep a row in registers, with no loop and no index left · transpose rows in shared memory, so that a lane gets a row of its own · tell from the counts what such a kernel waits for · say how far a kernel is from its floor, and what binds it there |
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab import banner
@@ -66,8 +66,24 @@ predicted_times_faster = 3.0
 # as far as t - j is in the row. Load each x once, into `inputs`; sum up in `sums`, which holds anything at first; and store.
 # Every loop is a `range` of constants.
 
-# %%
+# %% tags=["nbval-ignore-output", "folded"]
 import numpy as np
+
+from dwlab.widgets import drawings
+
+hour, tap = np.indices((8, 8))
+drawings.grids(
+    "Row t, column j: x[t - j] meets w[j] in y[t]; filled: a product, framed: x[2]",
+    "A square of 8 × 8 cells: in row t, column j stands t - j, the number of the x that w[j] is multiplied by. On the "
+    "diagonal and below it, filled, are the 36 products of a row, t + 1 of them in row t. Above it the numbers are "
+    "negative: those x would lie before the row, and there is no product. x[2], framed, is in six sums, t = 2 to 7, "
+    "with a w of its own in each.",
+    {"t - j": hour - tap},
+    {"t - j": hour >= tap},
+    framed=2,
+)
+
+# %%
 from numba import float32
 
 ROW = 8
@@ -256,12 +272,25 @@ print(f"a warp's 32 rows: 1,176 multiply-adds, {accesses:,.0f} accesses to memor
 # come before the first product, so only other warps fill the gap. Their number is limited, since each lane takes some hundred
 # registers. So the next step is: **fewer accesses, each of more bytes, and copies that run while a warp does something else.**
 #
-# Where the kernel stands on the way from `naive` to the floor:
+# ### What is left to the floor
+#
+# A kernel that takes as long as a copy of its compulsory bytes meets its floor. It is **bandwidth-bound**, on the roofline of
+# [lesson 01](01_the_operator.ipynb), and nothing makes it faster but fewer bytes. `registers` is not there. By the records,
+# together with the kernel of lesson 16, `wide`, which is beyond the core:
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import moves
 
-moves.left("forward", "registers")
+for name in ("registers", "wide"):
+    row = records.best("depthwise1d", "forward", name, PAPER)
+    print(f"{name}: {row.time_us:.1f} µs on {row.gpu}, {row.fraction_of_copy:.0%} of the copy speed")
+moves.left("forward", "wide")
+
+# %% [markdown]
+# `wide` has the same multiply-adds, with a row in each lane. It changes what the count above found: each access moves **16 bytes per
+# lane**, so less than a quarter of the accesses is left, and x comes to shared memory by **asynchronous copies**, past the registers,
+# while other warps multiply. For that the tile has an order in which the vectors of eight lanes are in different banks. The records
+# have these changes together, as one kernel. Hardly anything is left over the floor then: `wide` waits for bytes.
 
 # %% [markdown]
 # ## Key points
@@ -269,8 +298,9 @@ moves.left("forward", "registers")
 # - Moving the compulsory bytes takes longer than multiplying and adding, if little else is executed.
 # - Registers have no addresses: an array of a thread is in them if its indices are constants; else it is in memory.
 # - A lane gets a row of its own through shared memory: written along the rows, read across them.
+# - A kernel is compared with its floor. Above it something else binds; at it the kernel is bandwidth-bound.
 #
-# Words: [glossary](../docs/glossary.md): register, unrolling, transpose, in flight, roofline.
+# Words: [glossary](../docs/glossary.md): register, unrolling, transpose, in flight, compulsory bytes, roofline, bandwidth-bound.
 #
 # ## Exercises
 #

@@ -65,8 +65,25 @@ predicted_fraction = 0.5
 # `a, b, c, d = ptx.load4_shared(tile, place)` and `ptx.store4(y, place, a, b, c, d)`. **Begin without a swizzle**, and look
 # at what the check counts.
 
-# %%
+# %% tags=["nbval-ignore-output", "folded"]
 import numpy as np
+
+from dwlab.widgets import drawings
+
+row, vector = np.indices((8, 16))
+number = 16 * row + vector
+drawings.grids(
+    "Which lane moves which vector of the first 8 rows of 64; filled: its first one, framed: lane 3",
+    "Two grids of 8 rows of 16 vectors, the first ones of 32 rows, in each cell a lane. Copied: lanes 0 to 31 go along "
+    "two rows, and so again for each two rows. Read: lane r has all 16 vectors of row r. Filled are each lane's first "
+    "copy, in rows 0 and 1, and its first read, the first vector of its row. Lane 3, framed, copies the fourth vector "
+    "of rows 0, 2, 4 and 6, and reads row 3.",
+    {"copied, along the rows, by lane": number % 32, "read, each row by its own lane": row},
+    {"copied, along the rows, by lane": number < 32, "read, each row by its own lane": vector == 0},
+    framed=3,
+)
+
+# %%
 from numba import float32, uint32
 
 from dwlab import PAPER, DepthwiseConv1d, check, cuda, stage, xray

@@ -48,8 +48,26 @@ predicted_of_4 = 1.5
 # the channels: `ptx.load4_shared(middle, uint32(at))` of pixel p at p · pitch + channel, `ptx.load4(w2, uint32(at))` of filter f at
 # f · C + channel.
 
+# %% tags=["nbval-ignore-output", "folded"]
+import numpy as np
+
+from dwlab.widgets import drawings
+
+row, channel = np.indices((16, 16))
+lane, word = row % 8 * 4 + channel // 4, channel % 4
+drawings.grids(
+    "Which lane loads which element of 16 channels; filled by the word of its vector, framed: lane 14",
+    "Two grids of 16 channels: the 16 pixels of middle, and 8 filters of w2, of one product; in each cell the lane "
+    "that loads it. Four neighbouring channels of a row are one lane's vector, so a row has four lanes; pixels g and "
+    "g + 8 and filter g have the same ones. Fills: the first to the fourth word of a vector. Lane 14 is framed: it has "
+    "channels 8 to 11 of pixels 3 and 11, and of filter 3.",
+    {"middle: pixels × channels": lane, "w2: filters × channels": lane[:8]},
+    {"middle: pixels × channels": word, "w2: filters × channels": word[:8]},
+    framed=14,
+)
+
 # %%
-from numba import uint32
+from numba import float32, uint32
 
 from dwlab import check, cuda, stage
 from dwlab.kernels.fused import ladder
@@ -79,6 +97,55 @@ def with_mma(C, pitch):
 
     return products
 
+
+# %% tags=["folded"]
+from dwlab.judge.tools import agree, launched, of_fragments, poisoned
+
+C, PITCH = 32, ladder.mma_pitch(32)
+WORDS, products = 16 * PITCH, with_mma(C, PITCH)
+
+
+@cuda.jit
+def one_warp(x, w2, y):
+    """Your products alone: y (16, 32) of x (16, C), which is in shared memory first, and w2, (32, C)."""
+    middle = cuda.shared.array(WORDS, float32, 16)
+    sums = cuda.local.array(16, float32)
+    for i in range(16):
+        sums[i] = float32(0)
+        middle[i * PITCH + cuda.threadIdx.x] = x[i, cuda.threadIdx.x]
+    products(sums, middle, w2)
+    for i in range(16):
+        pixel, f = ladder.of_fragments(i)
+        y[pixel, f] = sums[i]
+
+
+def typical():
+    """What some mistakes give, by what they are."""
+    every, at = x @ w.T, np.arange(C)
+    order = at.reshape(-1, 4, 4).swapaxes(1, 2).ravel()  # as mma take them: the vectors' first words, the second, …
+    each = [of_fragments(x[:, order], w[j : j + 8, order]) for j in range(0, 32, 8)]
+    found = {text: np.hstack([one[text] for one in each]) for text in each[0]}
+    wrong = {  # of the channels 0, 1, … those that come in their places
+        "each lane loads four channels from c on: 4 t is missing": at // 16 * 16 + at % 4,
+        "each round loads the first 16 channels: c is missing": at % 16,
+        "the vectors' second and third words are exchanged": at // 4 * 4 + np.array((0, 2, 1, 3))[at % 4],
+    }
+    for text, of in wrong.items():
+        found[f"Of the pixels {text}."] = x[:, of] @ w.T
+        found[f"Of the filters {text}."] = x @ w[:, of].T
+        found[f"Of both operands {text}."] = x[:, of] @ w[:, of].T
+    for text, words in (("first", at % 4 < 2), ("last", at % 4 > 1)):
+        found[f"Only the vectors' {text} two words are multiplied."] = part = x[:, words] @ w[:, words].T
+        found[f"The vectors' {text} two words are multiplied twice, the others never."] = 2 * part
+    found["All four products go to sums 0 to 3."] = np.pad(every.reshape(16, 4, 8).sum(1), ((0, 0), (0, 24)))
+    return found
+
+
+x, w = (np.random.default_rng(38).integers(-8, 9, (n, C)).astype(np.float32) for n in (16, 32))  # exact in tf32
+y = poisoned(16, 32)
+launched(one_warp, 1, 32, x, w.ravel(), y)
+agree(y, x @ w.T, "y", 0, ("Product j has filters f0 + 8 j to f0 + 8 j + 7, and sums 4 j to 4 j + 3.",), typical)
+print("a warp's products, exactly")
 
 more = {"bias": True, "activation": "relu6", "layout": "NHWC"}
 hard = Fused(DepthwiseConv2d(2, 32, 9, 7, 3, **more), Pointwise(2, 32, 64, 9, 7, **more))
@@ -115,6 +182,38 @@ print("+ mma passed:", check(rungs["+ mma"], hard, seed=1).raise_if_wrong().pass
 #    memory would add a copy and save no load.
 # 4. **K loop**, `product.add`: your mma, of `unroll` groups of 16 channels. Warps may share the channels of a sum.
 # 5. **Epilogue.** Sums pass through shared memory once, so that neighbouring lanes store neighbouring filters, 16 bytes each.
+#
+# Line by line, - of the rung before and + of `slide`:
+
+# %% tags=["nbval-ignore-output", "folded"]
+from inspect import getsource
+
+from dwlab.kernels.fused import dwpw_4_slide
+from dwlab.records import ladder as recorded
+
+frame, column, ahead, last = map(getsource, (ladder.frame, ladder.down_a_column, ladder.filters_ahead, dwpw_4_slide))
+changes = {  # what changes -> texts, each with the beginnings of its lines
+    "1. The tile is chosen, and a cap on registers with it": (
+        (frame, "@cuda.jit", "p0, q0 ="), (last, "@cuda.jit", "p0 =", "q0 =")),
+    "1. A warp has filters, and a part of the channels": ((ahead, "row ="), (last, "filter0 =", "share =")),
+    "2. A thread has four channels of several columns": (
+        (column, "for i in range(cuda", "value ="), (last, "for i in range(t, pieces", "slide(pool")),
+    "3. Filters of several groups of channels": ((ahead, "words[i], words"), (last, "load_filters(ahead")),
+    "4. All products of a group in one call": (
+        (ahead, "for c in", "three("), (last, "for iteration in", "for g in", "product.add(")),
+    "5. Sums go through shared memory": ((frame, "y[to] ="), (last, "store_sums(", "write(")),
+}  # fmt: skip
+for what, texts in changes.items():
+    print(what)
+    for sign, (text, *begins) in zip("-+", texts, strict=True):
+        lines = [one.strip() for one in text.split("\n")]
+        print(*(f"{sign} {next(one for one in lines if one.startswith(begin))}" for begin in begins), sep="\n")
+if run := recorded.newest():
+    us = {one.name: one.time.median_us for one in run.rungs}
+    print(f"times as fast, by the ladder's record: {us['+ filters ahead'] / us['slide']:.2f}")
+
+# %% [markdown]
+# The whole kernel:
 #
 # <!-- begin:kernel:fused/dwpw/slide -->
 # <!-- end:kernel:fused/dwpw/slide -->
@@ -154,6 +253,9 @@ print(f"wavefronts with mma: {fewer:.1f} times fewer; you predicted {predicted_f
 # - **slide** is twice as fast once more. Its tile is of 8 × 8 pixels: a quarter of w2 and half of x are requested, and y in whole
 #   sectors. It still takes three times the floor: an mma is three of tf32, and the depthwise phase has some 50 instructions for 4
 #   channels of a pixel.
+# - Its 24 **local bytes** are no array. `max_registers` holds a thread at 168 registers, so that three blocks are resident, and six words
+#   more are **spilled** by the compiler: the numbers of three filters, an address and two counters of the K loop. Each round of 96
+#   mma has nine accesses to them. With 176 registers none is spilled, and two blocks are resident.
 #
 # ### What a faster one gave up
 #
@@ -179,20 +281,17 @@ modules({"PWDW": (on_28, Tile(8, 28, 28)), "PWDW_R, 14 × 14": (on_28, Tile(8, 1
 # A block has 8 filters and a tile of outputs. First all threads compute what the tile needs between the layers, up to 16 × 16
 # pixels, into shared memory; behind the barrier they compute the depthwise outputs from there. The zeros stand **after** the
 # first layer's bias and activation: a depthwise layer counts as zero what lies outside of *its* map, and that is the one between.
+#
+# It is checked on odd sides, stride 2, two images, bias and activations on both sides. Without a bias nobody would see a zero that
+# stands one layer too early: the first layer makes zeros of zeros. With one the ring around the map would be b and not 0, and every
+# map's edge wrong. Networks hide that mistake until batch norms are folded into the filters, which gives every layer a bias. Exercise
+# 38_5 has such a kernel.
 
 # %% tags=["stage:fused/pwdw/recompute", "blank:inner[i] = KIND(OUTSIDE)", "blank:cuda.syncthreads()", "blank:total = add("]
 
 # %%
 pwdw_r = stage("fused/pwdw/recompute").with_kernel(kernel)
 pwdw = stage("fused/pwdw/map")  # the same with the whole map for a tile
-
-# %% [markdown]
-# Odd sides, stride 2, two images, bias and activations on both sides. Without a bias nobody would see a zero that stands one layer
-# too early: the first layer makes zeros of zeros. With one the ring around the map would be b and not 0, and every map's edge
-# wrong. Networks hide that mistake until batch norms are folded into the filters, which gives every layer a bias. Exercise
-# 38_5 has such a kernel.
-
-# %%
 BOTH = {"bias": True, "activation": "relu6"}
 hard = (
     Fused(Pointwise(2, 5, 9, 9, 8, **BOTH), DepthwiseConv2d(2, 9, 9, 8, 3, 2, **BOTH)),
