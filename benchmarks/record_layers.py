@@ -288,23 +288,8 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, optio
     clock = timing.DeviceClock()
     bench = study.GpuBench(clock=clock, machine=machine, how=HOW, alone=gpu, compiled=options["compiled"], few=True)
     torch.cuda.init()
-    if options["compiled"]:
-        search_alone(gpu)
-    for group in ahead(tasks, compile_peers, start, options["until"]) if options["compiled"] else taken(tasks):
+    for group in ahead(tasks, compile_peers, gpu, start, options["until"]) if options["compiled"] else taken(tasks):
         results.put(made_of(group, bench, options))
-
-
-def search_alone(gpu: Any) -> None:
-    """Lets torch.compile's search over kernels take each of its times while this process alone has the GPU."""
-    from torch._inductor.runtime.benchmarking import benchmarker
-
-    taken = benchmarker.benchmark_gpu
-
-    def alone(*args: Any, **how: Any) -> Any:
-        with gpu:
-            return taken(*args, **how)
-
-    benchmarker.benchmark_gpu = alone
 
 
 def made_of(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, Any]:

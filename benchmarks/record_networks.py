@@ -259,7 +259,7 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: 
 
     torch.cuda.init()
     until = options["until"]
-    for task in ahead(tasks, compile_all, start, until) if options["compiled"] else map(compile_all, taken(tasks)):
+    for task in ahead(tasks, compile_all, gpu, start, until) if options["compiled"] else map(compile_all, taken(tasks)):
         with gpu:
             answer = measure(task, options, calls.pop(task, False))
             torch.cuda.synchronize()

@@ -9,6 +9,7 @@ import threading
 import fakes
 import numpy as np
 import pytest
+import recording
 from fakes import Clock, Meddling, on, script, timed
 from fakes import recorded as written
 from tables import networks as tables
@@ -156,7 +157,7 @@ def test_a_process_measures_what_it_took_with_torch_compile_first(monkeypatch, c
     done = []
     monkeypatch.setattr("torch.cuda.init", lambda: None)
     monkeypatch.setattr(record_layers.timing, "DeviceClock", lambda: None)
-    monkeypatch.setattr(record_layers, "search_alone", lambda gpu: done.append(gpu))
+    monkeypatch.setattr("recording.search_alone", lambda gpu: done.append(gpu))
     monkeypatch.setattr(layer_baselines, "compile_ahead", lambda problem: done.append(problem.N))
     monkeypatch.setattr(record_layers, "made_of", lambda group, *more: done.append(group) or {"layers": []})
     tasks, results, start = queue.Queue(), queue.Queue(), threading.Barrier(1)
@@ -176,7 +177,7 @@ def test_torch_compile_takes_its_times_alone_on_the_gpu():
     mine, before = benchmarking.benchmarker, benchmarking.benchmarker.benchmark_gpu
     try:
         mine.benchmark_gpu = lambda call, **how: taken.append((call, how, lock.locked())) or 3.0
-        record_layers.search_alone(lock)
+        recording.search_alone(lock)
         assert mine.benchmark_gpu("call", rep=5) == 3.0 and taken == [("call", {"rep": 5}, True)]
         assert not lock.locked()
     finally:

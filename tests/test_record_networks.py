@@ -203,17 +203,18 @@ def test_a_failure_is_a_row_and_no_end(tiny_network, monkeypatch, capsys):
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_process_measures_what_it_took_after_torch_compile(tiny_network, monkeypatch, compiled):
     calls, todo, results, measure = [], queue.SimpleQueue(), queue.SimpleQueue(), timing.measure
+    monkeypatch.setattr("recording.search_alone", calls.append)
     monkeypatch.setattr(timing, "compile_baselines", lambda network, weights: {"way": network.batch})
     monkeypatch.setattr(timing, "measure", lambda one, **how: calls.append(how["compiled"]) or measure(one, **how))
     for task in TASKS:
         todo.put(task)
     tasks = types.SimpleNamespace(get=lambda timeout: todo.get(block=False))
     given = threading.Barrier(1), threading.Lock(), OPTIONS | {"compiled": compiled}
-    record_networks.work(tasks, results, threading.RLock(), *given)
+    record_networks.work(tasks, results, gpu := threading.RLock(), *given)
     answers = [results.get() for _ in range(results.qsize())]
     assert [(row["batch"], "joules" in row) for one in answers for row in one["networks"]] == [(1, True), (2, True)]
     assert all(len(one["peers"]) == 2 and one["network_kernels"] for one in answers)
-    assert calls == ([{"way": 1}, {"way": 2}] if compiled else [False, False])
+    assert calls == ([gpu, {"way": 1}, {"way": 2}] if compiled else [False, False])
 
 
 def row(network="mobilenet_v1", batch=32, dtype="float32", speedup=2.0, **more):

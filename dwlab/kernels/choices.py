@@ -46,8 +46,7 @@ SOFT = 0.1
 """Added to squared distances, so that the very nearest does not count alone."""
 
 WEIGHTS = {"B": 0.7, "H": 1.0, "L": 1.0, "K": 0.8}
-"""Distance of a factor of 2 in depthwise1d's sizes: of these, choices for drawn shapes that leave their own times out
-are near the best (docs/results/depthwise1d.md)."""
+"""Distance of a factor of 2 in depthwise1d's sizes: drawn shapes choose well so without times of their own."""
 
 MIRROR = {"forward": "input_grad", "input_grad": "forward"}
 """Paths of depthwise1d that are one operator, the filter reversed: stages of a name take about as long."""
