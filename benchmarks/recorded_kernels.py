@@ -1,6 +1,6 @@
 """Whether two trees launch the same machine code: ``python benchmarks/recorded_kernels.py``. No GPU is needed.
 
-Git and a compiler are. Where a stage's sources are others than those that dwlab/records/kernels.csv names, the tree
+Git and a compiler are. Where a stage's sources are others than those that dwlab/records/kernels.csv.xz names, the tree
 named there and today's compile the kernel of every recorded problem, with the tile that it had there. Where PTX and
 launch are the same the table says so, and records of it are of today's kernel; the other problems are its exceptions. A
 stage all of whose problems differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
@@ -16,6 +16,7 @@ import csv
 import importlib.util
 import io
 import json
+import lzma
 import os
 import random
 import subprocess
@@ -167,12 +168,11 @@ def differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def read() -> list[dict[str, str]]:
-    with digests.TABLE.open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream))
+    return records.csv_rows(digests.TABLE)
 
 
 def write(rows: Sequence[Mapping[str, str]]) -> None:
-    with digests.TABLE.open("w", encoding="utf-8", newline="") as stream:
+    with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
         table.writeheader()
         table.writerows(sorted(rows, key=lambda row: (row["stage"], row["kernel"])))

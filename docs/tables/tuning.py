@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import math
 import statistics
 import sys
@@ -25,7 +26,7 @@ from dwlab.kernels import choices
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
-from dwlab.records import kinds, searches
+from dwlab.records import file_bytes, kinds, searches
 from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows
@@ -206,7 +207,7 @@ def percent(regret: float | None) -> str:
     return "–" if regret is None else "failed" if math.isinf(regret) else f"{regret:.1%}"
 
 
-OPTUNA = "optuna.json"
+OPTUNA = "optuna.json.xz"
 """In the folder of journals: what Optuna loses at BUDGETS, for who has none."""
 NAMES = {
     "default": "shipped default", "far": "model, no near layer", "cost": "predicted cost alone",
@@ -223,14 +224,14 @@ def ask_optuna(folder: Path) -> Path:
             regrets = of_optuna(replay.Sweep(found, tried.values()), orders)
             made[name_of(key)] = {name: [round(one, 5) for one in each] for name, each in regrets.items()}
     path = folder / OPTUNA
-    path.write_text(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1) + "\n", encoding="utf-8")
+    path.write_bytes(lzma.compress(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1).encode()))
     return path
 
 
 def kept(folder: Path) -> Kept:
     """What `ask_optuna` wrote; nothing of other budgets."""
     path = folder / OPTUNA
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"budgets": [], "sweeps": {}}
+    known = json.loads(file_bytes(path)) if path.exists() else {"budgets": [], "sweeps": {}}
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
 
 

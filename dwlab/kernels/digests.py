@@ -2,7 +2,7 @@
 
 A record is of today's kernel if today's stage compiles, for the recorded problem and GPU, to the PTX that was timed,
 and launches it so: `benchmarks/recorded_kernels.py` compiles both trees, compares them by `of_code` and notes in
-dwlab/records/kernels.csv that the sources of today are those of an earlier kernel's name (`noted`). `of_stage` only
+dwlab/records/kernels.csv.xz that the sources of today are those of an earlier kernel's name (`noted`). `of_stage` only
 saves that compilation: it is equal where what is launched must be equal. It follows every name that the stage's kernel
 and launch reach in this package, functions, classes and constants, each by itself, whatever file it stands in, and puts
 what the name stands for in its place. So names do not count, nor do docstrings, comments, annotations, refusals
@@ -41,7 +41,7 @@ LEFT_OUT = ("dwlab.gpu.occupancy", "LIMITS")
 NOT_LAUNCHED = ("traffic", "supports", "needs", "lesson")
 """Keywords of a stage that decide whether its kernel is started, or say what it moves or where it is taught."""
 
-TABLE = PACKAGE / "records" / "kernels.csv"
+TABLE = PACKAGE / "records" / "kernels.csv.xz"
 
 FIELDS = ("stage", "source", "kernel", "except", "compiled", "commit")
 """Its columns: a stage's id; `of_stage` of the tree of that commit; what records call the kernel; of which recorded

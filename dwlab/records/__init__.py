@@ -131,7 +131,7 @@ def damaged(folder: str | os.PathLike[str] | None = None) -> list[str]:
     found = []
     for path in sorted(Path(folder or FOLDER).rglob("*")):
         try:
-            if path.suffix == ".csv":
+            if ".csv" in path.suffixes:
                 csv_rows(path)
             elif {".json", ".jsonl"} & set(path.suffixes):
                 for line in file_bytes(path).splitlines() if ".jsonl" in path.suffixes else [file_bytes(path)]:
@@ -391,7 +391,7 @@ def copy_us(nbytes: int, run: Record) -> float | None:
 
 def shown(cell: str) -> str:
     """A lesson's output on a GPU or with a compiler, for where is none; its head says where and when."""
-    return "\n".join(row["line"] for row in csv_rows(FOLDER / "shown.csv") if row["cell"] == cell)
+    return "\n".join(row["line"] for row in csv_rows(FOLDER / "shown.csv.xz") if row["cell"] == cell)
 
 
 def describe_problem(problem: Any) -> dict[str, Any]:

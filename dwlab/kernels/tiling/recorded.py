@@ -1,6 +1,6 @@
 """Tiles that the records' times were measured with, of problems where the least cost would be another's.
 
-`dwlab/records/tiles.csv` has stage, problem, and the fields of the tile that are not a TileConfig's own. A row of a
+`dwlab/records/tiles.csv.xz` has stage, problem, and the fields of the tile that are not a TileConfig's own. A row of a
 problem without bias, activation and residual holds for those with them, too, where they have none of their own. All of
 them hold on GPUs of the records' compute capability with as many multiprocessors.
 """
@@ -15,7 +15,7 @@ from dwlab.kernels.tiling.gpu import H200, Gpu
 from dwlab.problems import Problem
 from dwlab.problems.layers import ACTIVATIONS
 
-TABLE = records.FOLDER / "tiles.csv"
+TABLE = records.FOLDER / "tiles.csv.xz"
 
 
 ENDS = frozenset({"bias", "activation", "residual", *ACTIVATIONS[1:], "zero_x", "zero_y", "zero_r", "m_r"})
