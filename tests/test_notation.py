@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 from types import SimpleNamespace
 
 import numba
@@ -10,7 +11,7 @@ import pytest
 
 from dwlab import check, cuda, simt, stepper, tune, xray
 from dwlab.compiler import process
-from dwlab.gpu import target
+from dwlab.gpu import driver, target
 from dwlab.judge.check import CheckError
 from dwlab.kernels.registry import Launch
 
@@ -61,6 +62,14 @@ def test_a_foreign_kernel_is_judged_with_a_launch_of_its_own(name):
     foreign = jit_of(name).jit(check_me.py_func)
     verdict = check(foreign, "2,3,40,5", launch=lambda p: Launch((1, p.H, p.B), 64, (p.shift,)))
     assert verdict.passed, str(verdict)
+
+
+def test_a_kernel_of_the_successor_gets_device_arrays_of_its_own(monkeypatch):
+    array, theirs = SimpleNamespace(__cuda_array_interface__={}), SimpleNamespace(as_cuda_array=lambda one: [one])
+    monkeypatch.setitem(sys.modules, "numba_cuda_mlir", SimpleNamespace(cuda=theirs))
+    kernel = type("Dispatcher", (), {"__module__": "numba_cuda_mlir.dispatcher"})()
+    assert driver.arrays_of(kernel, (array, 3)) == [[array], 3]
+    assert driver.arrays_of(check_me, (array, 3)) == (array, 3)
 
 
 @cuda.jit

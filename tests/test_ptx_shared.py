@@ -146,7 +146,7 @@ def asked(monkeypatch):
     """What the driver was asked: (argument types, bytes, device)."""
     calls = []
     device = SimpleNamespace(id=0, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN=227 * KIB)
-    monkeypatch.setattr(driver, "_current_device", lambda: device)
+    monkeypatch.setattr("numba.cuda.get_current_device", lambda: device)
     monkeypatch.setattr(driver, "_raise_limit", lambda function, n, where: calls.append((function.types, n, where.id)))
     return SimpleNamespace(calls=calls, device=device)
 

@@ -1,6 +1,6 @@
 """This machine's CUDA driver, through ctypes: works before any package is installed.
 
-And the one permission that a kernel may need before it starts: `allow_shared`, through numba-cuda.
+And what a kernel may need before it starts: `allow_shared`, through numba-cuda, and `arrays_of`.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:
         return
     if nbytes <= 0 or not hasattr(kernel, "overloads"):
         return
-    device, types = _current_device(), tuple(kernel.typeof_pyval(one) for one in args)
+    from numba import cuda
+
+    device, types = cuda.get_current_device(), tuple(kernel.typeof_pyval(one) for one in args)
     allowed, key = _allowed.setdefault(kernel, {}), (types, device.id)
     if allowed.get(key, 0) >= nbytes:
         return
@@ -207,10 +209,13 @@ def allow_shared(kernel: Any, args: Sequence[Any], nbytes: int) -> None:
     allowed[key] = nbytes
 
 
-def _current_device() -> Any:
-    from numba import cuda
+def arrays_of(kernel: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """Arguments as a kernel takes them: numba-cuda-mlir's take device arrays of its own alone. Nothing is copied."""
+    if not type(kernel).__module__.startswith("numba_cuda_mlir"):
+        return args
+    from numba_cuda_mlir import cuda
 
-    return cuda.get_current_device()
+    return [cuda.as_cuda_array(one) if hasattr(one, "__cuda_array_interface__") else one for one in args]
 
 
 def _raise_limit(function: Any, nbytes: int, device: Any) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.driver import allow_shared, arrays_of
 from dwlab.gpu.occupancy import LIMITS
 from dwlab.kernels import digests
 from dwlab.kernels.tiling import gpu as gpus
@@ -605,7 +605,7 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
     if how.zero:
         fill_zero(output, stream)
     allow_shared(kernel, args, how.shared_bytes)
-    kernel[how.grid, how.block, stream, how.shared_bytes](*args)
+    kernel[how.grid, how.block, stream, how.shared_bytes](*arrays_of(kernel, args))
     if parts is not None:
         add_parts(parts, output, stream)
 

@@ -17,7 +17,7 @@ import numpy as np
 from dwlab import target
 from dwlab._version import __version__
 from dwlab.gpu import machine, provenance, specs
-from dwlab.gpu.driver import allow_shared
+from dwlab.gpu.driver import allow_shared, arrays_of
 from dwlab.judge.causes import CheckError
 from dwlab.judge.reference import POISONS, Wanted, close, launched, names_of, wanted
 from dwlab.kernels.choices import LAUNCH_US
@@ -93,7 +93,7 @@ class KernelBench:
             return counted_us(xray(kernel, grid, block, *self.args, shared_bytes=shared))
         if self._device is None:
             self._device = [target.cuda.to_device(one) if isinstance(one, np.ndarray) else one for one in self.args]
-        arrays = self._device
+        arrays = arrays_of(kernel, self._device)
         allow_shared(kernel, arrays, shared)
         return timing.time_launches(
             lambda stream: kernel[grid, block, stream, shared](*arrays), rounds=3, min_seconds=0.01
