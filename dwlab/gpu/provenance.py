@@ -47,7 +47,7 @@ def environment(machine: Machine | None = None, *, run: Run | None = None) -> di
         "cuda": ".".join(map(str, seen.cuda)) if seen.cuda else None,
         "python": platform.python_version(),
         "os": platform.system(),
-        "dwlab": _version("dwlab"),
+        "dwlab": __version__,
         "numba": _version("numba"),
         "numba_cuda": _version("numba-cuda"),
         "cuda_core": _version("cuda-core"),
@@ -110,8 +110,6 @@ def _bus_id() -> str | None:
 
 
 def _version(distribution: str) -> str | None:
-    if distribution == "dwlab":
-        return __version__
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -109,7 +109,9 @@ def environment(mode: Mode | None = None) -> dict[str, str]:
 @functools.cache
 def numba_cuda() -> ModuleType:
     """numba.cuda, where the mode is "gpu": quiet about small launches, and clear where others use the GPU."""
-    _explain(importlib.import_module("numba.cuda.cudadrv.driver").CudaAPIError)
+    kind = importlib.import_module("numba.cuda.cudadrv.driver").CudaAPIError
+    usual = kind.__str__
+    kind.__str__ = lambda error: ". ".join(filter(None, [usual(error), busy(error)]))
     if "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS" not in os.environ:
         # Lessons launch few blocks on purpose; a warning would also make their output differ between the modes.
         importlib.import_module("numba.cuda.core.config").CUDA_LOW_OCCUPANCY_WARNINGS = 0
@@ -173,12 +175,6 @@ def busy(error: BaseException) -> str:
     found = next((why for name, why in BUSY.items() if f"CUDA_ERROR_{name}" in str(error.args)), "")
     wait = f"Wait and run it again, or start Python anew with {VARIABLE}=simulated: all works there, but times"
     return f"The GPU is busy: {found}. {wait}." if found else ""
-
-
-def _explain(kind: type[BaseException]) -> None:
-    """Makes errors of this class say what to do, where a busy GPU may be their cause."""
-    usual = kind.__str__
-    kind.__str__ = lambda error: ". ".join(filter(None, [usual(error), busy(error)]))
 
 
 _decided: Target | None = None
