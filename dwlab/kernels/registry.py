@@ -157,11 +157,7 @@ class ByShape:
         if self.reverse:
             problem = replace(problem, padding=problem.shift)
         given = self.GIVEN | {"REVERSE": lambda problem, config: self.reverse}
-        return self.make(*(given.get(name, _one_image)(problem, config) for name in self.parameters))
-
-
-def _one_image(problem: Problem, config: TileConfig | None) -> Problem:
-    return problem.kernel_key
+        return self.make(*(given.get(name, lambda one, _: one.kernel_key)(problem, config) for name in self.parameters))
 
 
 def dtypes_of(kernel: Any) -> tuple[str, ...]:
