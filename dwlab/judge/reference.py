@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from dwlab.gpu import target
 from dwlab.judge import diagnosis, lanes
 from dwlab.judge.causes import LOOK, CheckError, as_findings, hint, message, raise_if_wrong, two_writers, why_not
 from dwlab.judge.diagnosis import Finding
@@ -46,6 +47,9 @@ SIZES = (1, 31, 32, 33, 100)
 """Tried where a function of sizes makes the arguments: a warp, and next to it."""
 SHOWN = 3
 TRIED_SECONDS = 5.0
+ANEW_SECONDS = 1.0
+OTHERS = "others of the same shapes"
+HIDDEN = "what do your numbers hide? If they must be as they are, in order for instance, let the reference assert it"
 _OF_SUMS = ("wrong", "wrong factor", "wrong offset", "tail", "edge")  # what a sum without its last terms may look like
 
 
@@ -73,6 +77,7 @@ class Compared:
     wrong: int | None = 0
     size: int = 0
     notes: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -214,40 +219,122 @@ def against(
     values = (values,) if isinstance(values, str) else tuple(values)
     if unknown := [kind for kind in values if kind not in EXTREME]:
         raise CheckError(f"values={unknown[0]!r}: known are {', '.join(EXTREME)}")
-    made, sizes = callable(args), _sizes(args, callable(grid)) if callable(args) else [{}]
-    tried, notes = [(one, "") for one in sizes] + [(sizes[-1], kind) for kind in values], []
+    made, begun = callable(args), time.process_time()
+    make = args if made else _of_length(args) if callable(grid) else lambda: args
+    sizes, notes = _sizes(make, callable(grid)), []
+    tried = [(one, "") for one in sizes[: None if made else -1]] + [(sizes[-1], kind) for kind in values]
     results: dict[str, Compared] = {}
+
+    def judged(given: Any, size: dict[str, int], kind: str = "") -> Compared:
+        if not isinstance(given, (tuple, list)):
+            raise CheckError(f"args returns {type(given).__name__}, not a tuple of the kernel's arguments")
+        given = [EXTREME[kind](one) if kind and isinstance(one, np.ndarray) and one.size else one for one in given]
+        launch = [one(**size) if callable(one) else one for one in (grid, block)]
+        rest = (*launch, want, given, shared_bytes, tolerance, allow)
+        found = _compared(kernel, *rest)
+        if not found.passed and (how := lanes.right(kernel, lambda other: _compared(other, *rest).passed)):
+            text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
+            found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
+        return found
+
     for size, kind in tried:
         words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])])
         words = f"{words}, drawn again".lstrip(", ") if words in results else words
         try:
-            given = args(**size) if made else args
-            if not isinstance(given, (tuple, list)):
-                raise CheckError(f"args returns {type(given).__name__}, not a tuple of the kernel's arguments")
-            given = [EXTREME[kind](one) if kind and isinstance(one, np.ndarray) and one.size else one for one in given]
-            launch = [one(**size) if made and callable(one) else one for one in (grid, block)]
-            rest = (*launch, want, given, shared_bytes, tolerance, allow)
-            found = _compared(kernel, *rest)
-            how = "" if found.passed else lanes.right(kernel, lambda other, rest=rest: _compared(other, *rest).passed)
-            if how:
-                text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
-                found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
+            found = results[words] = judged(make(**size), size, kind)
         except Exception as error:
-            if not made or (size, kind) == tried[-1] and not results:
+            if (size, kind) == tried[-1] and not results:
                 raise error if isinstance(error, CheckError) else CheckError(f"args raises {message(error)}") from error
             notes.append(f"not tried at {words}: {error}")
             continue
-        results[words] = found
         if found.wrong is None:
             break
+    found = replace(found, size=sum(one.size for one in results.values()))
+    quick = target.mode == "gpu" or time.process_time() - begun < ANEW_SECONDS
+    if not made and quick and all(one.passed for one in results.values()):
+        other = isolated(functools.partial(_others, want, make()), ANEW_SECONDS, WALL)
+        if isinstance(other, BaseException):
+            notes.append(f"not tried with {OTHERS}: the reference raises {message(other)}")
+        elif other:
+            anew = results[OTHERS] = judged(other, sizes[-1])
+            if not anew.passed:
+                text = f"right with your numbers, wrong with {OTHERS}: {anew.findings[0]}"
+                first = Finding("other numbers", text, f"{anew.findings[0].look}; {HIDDEN}")
+                results[OTHERS] = replace(anew, findings=(first, *anew.findings[1:]))
     wrong = [words for words, one in results.items() if not one.passed]
-    one = results[wrong[0]] if wrong else replace(found, size=sum(one.size for one in results.values()))
-    right = [words for words in results if words not in wrong]
-    sides = (("right", right), ("wrong", wrong)) if made or values else ()
+    one = results[wrong[0]] if wrong else found
+    right = [words or "your numbers" for words in results if words not in wrong]
+    sides = (("right", right), ("wrong", wrong)) if len(tried) > 1 else ()
     notes = [*(f"{what} at {'; '.join(where)}" for what, where in sides if where), *notes]
     notes = tuple(dict.fromkeys([*(note for one in results.values() for note in one.notes), *notes]))
-    at = f"{one.subject} at {wrong[0]}" if wrong and wrong[0] else one.subject
-    return replace(one, subject=at, notes=notes)
+    at = f"{one.subject} at {wrong[0]}" if wrong and wrong[0] not in ("", OTHERS) else one.subject
+    return replace(one, subject=at, notes=notes, tried=tuple(words or "your numbers" for words in results))
+
+
+def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
+    """Other numbers in the arrays that the reference reads; nothing if there are none. Raises what it raises of them."""
+    args, draw = _on_host(args), np.random.default_rng(0)
+    want = writing(want, args)
+    arrays = [i for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim]
+    whole = [args[i] for i in arrays if args[i].dtype.kind not in "fc"]
+    order = {len(one): draw.permutation(len(one)) for one in whole if one.size > 4}  # of fewer, which may be sizes, none
+    order = {} if any(map(_ascends, whole)) else order
+    other = {i: _other(args[i], order, draw) for i in arrays}
+
+    def left(*places: int) -> list[Any]:
+        given = [other[i] if i in places else one for i, one in enumerate(args)]
+        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in given]
+        want(*given)
+        return given
+
+    def reads(place: int) -> bool:
+        with contextlib.suppress(Exception):  # it may not bear these without the others
+            now = left(place)
+            return not all(_same(now[i], first[i]) or i == place and _same(now[i], other[i]) for i in arrays)
+        return True
+
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        first = left()
+        places = [i for i in arrays if not _same(args[i], other[i]) and reads(i)]
+        now = left(*places)
+    if any(np.isfinite(first[i]).all() and not np.isfinite(now[i]).all() for i in arrays):
+        raise CheckError("its results are not finite")
+    return [other[i] if i in places else one for i, one in enumerate(args)] if places else []
+
+
+def _ascends(one: np.ndarray) -> bool:
+    """Whether numbers are in order as if they had to be: by steps that differ, or of whole numbers, by more than 1."""
+    steps = np.diff(one.astype(float)) if one.ndim == 1 and one.dtype.kind != "c" else np.zeros(1)
+    even = steps.any() and np.ptp(steps) <= steps[0] / 4 and (one.dtype.kind == "f" or steps[0] == 1)
+    return bool((steps >= 0).all() and steps.any() and not even)
+
+
+def _other(one: np.ndarray, order: dict[int, np.ndarray], draw: np.random.Generator) -> np.ndarray:
+    if one.dtype.kind not in "fc":
+        return one[order[len(one)]] if len(one) in order else one
+    known = np.unique(one)
+    if len(known) == 1:
+        return ((known[0] or 1) * draw.integers(1, 4, one.shape) / 4).astype(one.dtype)
+    if _ascends(one):
+        other = one[0] + np.append(0, np.cumsum(draw.permutation(np.diff(one.astype(float)))))
+    else:
+        other, moved = one.copy(), (one != 0) | (len(known) < 4)
+        other[moved] = draw.permutation(one[moved])
+    return (other / 2 if len(known) > 3 else other).astype(one.dtype)
+
+
+def _of_length(args: Sequence[Any]) -> Callable[..., list[Any]]:
+    """Arguments of another length: arrays of one axis cut off or begun again, and numbers that are their length."""
+    shapes = {one.shape for one in args if isinstance(one, np.ndarray)}
+    if len(shapes) != 1 or len(min(shapes)) != 1:
+        raise CheckError("grid is a function: give arrays of one axis and one length, or a function of sizes as args")
+    ((length,),) = shapes
+
+    def made(n: int = length) -> list[Any]:
+        given = [n if type(one) is int and one == length else one for one in args]
+        return [np.resize(one, n) if isinstance(one, np.ndarray) else one for one in given]
+
+    return made
 
 
 def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
@@ -292,11 +379,10 @@ def _compared(
     tolerance: float | None, allow: Sequence[str],
 ) -> Compared:  # fmt: skip
     """The comparison on one set of arguments."""
-    from dwlab import target
     from dwlab.simt import HazardError, Options, using, xray
 
     name = getattr(kernel, "__name__", None) or getattr(getattr(kernel, "py_func", None), "__name__", "the kernel")
-    args = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in args]
+    args = _on_host(args)
     for one in args:
         if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":
             raise CheckError(f"an array of {one.dtype} cannot be compared: give numbers or booleans")
@@ -356,7 +442,7 @@ def _compared(
 def launchable(kernel: Any) -> Any:
     """The launchable part of a kernel: on a GPU itself; else its Python function, whichever cuda.jit took it, by the
     laptop GPU. Raises TypeError for what is no kernel."""
-    from dwlab import simt, target
+    from dwlab import simt
 
     if not hasattr(kernel, "py_func") or (target.mode == "gpu" and not hasattr(type(kernel), "__getitem__")):
         raise TypeError(f"{type(kernel).__name__} is no kernel")
@@ -370,10 +456,11 @@ def launched(
 
     Raises what the launch raises.
     """
-    from dwlab import target
     from dwlab.gpu.driver import allow_shared
 
-    cuda, kernel = target.cuda, launchable(kernel)
+    from dwlab.target import cuda
+
+    kernel = launchable(kernel)
     flats, given = {}, list(args)
     for place, one in enumerate(args):
         if not isinstance(one, np.ndarray):
@@ -410,6 +497,10 @@ def launched(
             text = f"{names[place]} is an input, and {what}"
             trespasses.append(Finding("input changed", text, "which line stores to it?"))
     return {place: now[GUARD:-GUARD].reshape(args[place].shape) for place, now in after.items()}, trespasses
+
+
+def _on_host(args: Sequence[Any]) -> list[Any]:
+    return [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in args]
 
 
 def names_of(kernel: Any, count: int) -> list[str]:
