@@ -108,19 +108,8 @@ class Compared:
 
 def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted]:
     """Place of each output among the arguments -> what it is to hold. Raises CheckError for what is no reference."""
-
-    def run(outputs: Sequence[int] = (), change: Callable[[np.ndarray], np.ndarray] = np.array) -> list[Any]:
-        given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in args]
-        for place in outputs:
-            given[place] = change(given[place])
-        try:
-            want(*given)
-        except (Exception, SystemExit) as error:
-            raise CheckError(f"the reference raises {message(error)}") from error
-        return given
-
-    want = writing(want, args)
-    first = run()
+    run = writing(want, args)
+    first = run({})
     arrays = [place for place, one in enumerate(args) if isinstance(one, np.ndarray)]
     if not arrays:
         raise CheckError("none of the arguments is a NumPy array: give those that the kernel gets, outputs too")
@@ -128,17 +117,18 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     again = {}
     for place in arrays:
         with contextlib.suppress(CheckError):  # it reads this array, as indices for instance
-            again[place] = bool(args[place].size) and _same(run([place], _spoilt)[place], first[place])
+            again[place] = bool(args[place].size) and _same(run({place: _spoilt(args[place])})[place], first[place])
     places = [place for place in arrays if again.get(place) or not _same(args[place], first[place])]
     if not places:
         raise CheckError("the reference changes none of the arrays: let it write into one, as the kernel does")
-    scale = {place: np.zeros(first[place].shape) for place in places}
-    moved = [place for place in arrays if args[place].dtype.kind in "fc"]
+    scale: dict[int, Any] = dict.fromkeys(places, 0.0)
+    moved = {place: args[place] for place in arrays if args[place].dtype.kind in "fc"}
     draw = np.random.default_rng(0)
     stop, drawn = time.monotonic() + MOVED_SECONDS, 0
     for drawn in range(1, MOVES + 1 if moved else 1):
         with contextlib.suppress(CheckError), np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-            near = run(moved, lambda one: (one * draw.uniform(1 - STIRRED, 1 + STIRRED, one.shape)).astype(one.dtype))
+            part = {i: draw.uniform(1 - STIRRED, 1 + STIRRED, one.shape) for i, one in moved.items()}
+            near = run({i: (one * part[i]).astype(one.dtype) for i, one in moved.items()})
             for place in places:
                 change = np.abs(near[place].astype(complex) - first[place]) / STIRRED
                 scale[place] = np.hypot(scale[place], np.where(np.isfinite(change), change, 0))
@@ -151,33 +141,33 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     return {place: Wanted(first[place], again.get(place, False), scale[place]) for place in places}
 
 
-def writing(want: Callable[..., object], args: Sequence[Any]) -> Callable[..., None]:
-    """A reference as one that writes its results: of one that returns them each goes to an array of its shape, the
-    last one that it does not read. One of fewer parameters than the kernel gets the first arguments."""
+def writing(want: Callable[..., object], args: Sequence[Any]) -> Callable[[dict[int, np.ndarray]], list[Any]]:
+    """A function of the arrays that are others, by place: copies of the arguments as the reference leaves them. What it
+    returns goes to arrays of these shapes, each to the last one that it does not read. One of fewer parameters than the
+    kernel gets the first arguments."""
     count = len(args)
     with contextlib.suppress(TypeError, ValueError):
         known = inspect.signature(want).parameters.values()
         count = count if any(one.kind == one.VAR_POSITIONAL for one in known) else min(count, len(known))
 
-    def results(spoilt: int | None = None) -> tuple[np.ndarray, ...]:
-        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in args]
-        if spoilt is not None:
-            given[spoilt] = _spoilt(given[spoilt])
-        got = want(*given[:count])
-        if got is None or any(got is one for one in given) or not (spoilt is not None or all(map(_same, args, given))):
-            return ()
-        return tuple(map(np.asarray, got if isinstance(got, (tuple, list)) else (got,)))
+    def called(other: dict[int, np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
+        given = [other.get(i, one) for i, one in enumerate(args)]
+        given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in given]
+        try:
+            got = want(*given[:count])
+        except (Exception, SystemExit) as error:
+            raise CheckError(f"the reference raises {message(error)}") from error
+        got = () if got is None or any(got is one for one in given) else got
+        return given, list(map(np.asarray, got if isinstance(got, (tuple, list)) else (got,)))
 
     def reads(place: int) -> bool:
         with contextlib.suppress(Exception), np.errstate(all="ignore"):
-            other = results(place)
+            other = called({place: _spoilt(args[place])})[1]
             return len(other) != len(first) or not all(map(_same, first, other))
         return True
 
-    try:
-        first = results()
-    except (Exception, SystemExit) as error:
-        raise CheckError(f"the reference raises {message(error)}") from error
+    given, first = called({})
+    first = first if all(map(_same, args, given)) else []
     places: list[int] = []
     arrays = [i for i, one in enumerate(args) if isinstance(one, np.ndarray)][::-1]
     for one in first[::-1]:
@@ -187,12 +177,13 @@ def writing(want: Callable[..., object], args: Sequence[Any]) -> Callable[..., N
             raise CheckError(f"the reference returns an array of shape {one.shape}: no argument is one to write it to")
         places.insert(0, place)
 
-    def writes(*given: Any) -> None:
-        got = want(*given[:count])
-        for place, one in zip(places, got if isinstance(got, (tuple, list)) else (got,), strict=False):
+    def left(other: dict[int, np.ndarray]) -> list[Any]:
+        given, got = called(other)
+        for place, one in zip(places, got, strict=False):
             given[place][...] = np.reshape(one, given[place].shape)
+        return given
 
-    return writes
+    return left
 
 
 def _spoilt(array: np.ndarray) -> np.ndarray:
@@ -225,12 +216,9 @@ def against(
     tried = [(one, "") for one in sizes[: None if made else -1]] + [(sizes[-1], kind) for kind in values]
     results: dict[str, Compared] = {}
 
-    def judged(given: Any, size: dict[str, int], kind: str = "") -> Compared:
-        if not isinstance(given, (tuple, list)):
-            raise CheckError(f"args returns {type(given).__name__}, not a tuple of the kernel's arguments")
-        given = [EXTREME[kind](one) if kind and isinstance(one, np.ndarray) and one.size else one for one in given]
+    def judged(given: Sequence[Any], size: dict[str, int], kind: str = "") -> Compared:
         launch = [one(**size) if callable(one) else one for one in (grid, block)]
-        rest = (*launch, want, given, shared_bytes, tolerance, allow)
+        rest = (*launch, want, [_extreme(one, kind) for one in given], shared_bytes, tolerance, allow)
         found = _compared(kernel, *rest)
         if not found.passed and (how := lanes.right(kernel, lambda other: _compared(other, *rest).passed)):
             text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
@@ -254,7 +242,7 @@ def against(
     if not made and quick and all(one.passed for one in results.values()):
         other = isolated(functools.partial(_others, want, make()), ANEW_SECONDS, WALL)
         if isinstance(other, BaseException):
-            notes.append(f"not tried with {OTHERS}: the reference raises {message(other)}")
+            notes.append(f"not tried with {OTHERS}: {other}")
         elif other:
             anew = results[OTHERS] = judged(other, sizes[-1])
             if not anew.passed:
@@ -272,34 +260,28 @@ def against(
 
 
 def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
-    """Other numbers in the arrays that the reference reads; nothing if there are none. Raises what it raises of them."""
+    """The arguments, with others in place of the arrays that the reference reads; [] where no others are known."""
     args, draw = _on_host(args), np.random.default_rng(0)
-    want = writing(want, args)
-    arrays = [i for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim]
-    whole = [args[i] for i in arrays if args[i].dtype.kind not in "fc"]
-    order = {len(one): draw.permutation(len(one)) for one in whole if one.size > 4}  # of fewer, which may be sizes, none
+    run = writing(want, args)
+    arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
+    whole = [one for one in arrays.values() if one.dtype.kind not in "fc"]
+    order = {len(one): draw.permutation(len(one)) for one in whole if one.size > 4}  # fewer may be sizes
     order = {} if any(map(_ascends, whole)) else order
-    other = {i: _other(args[i], order, draw) for i in arrays}
-
-    def left(*places: int) -> list[Any]:
-        given = [other[i] if i in places else one for i, one in enumerate(args)]
-        given = [np.array(one) if isinstance(one, np.ndarray) else one for one in given]
-        want(*given)
-        return given
+    other = {i: _other(one, order, draw) for i, one in arrays.items()}
 
     def reads(place: int) -> bool:
-        with contextlib.suppress(Exception):  # it may not bear these without the others
-            now = left(place)
+        with contextlib.suppress(CheckError):  # it may not bear these without the others
+            now = run({place: other[place]})
             return not all(_same(now[i], first[i]) or i == place and _same(now[i], other[i]) for i in arrays)
         return True
 
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        first = left()
-        places = [i for i in arrays if not _same(args[i], other[i]) and reads(i)]
-        now = left(*places)
+        first = run({})
+        other = {i: other[i] for i, one in arrays.items() if not _same(one, other[i]) and reads(i)}
+        now = run(other)
     if any(np.isfinite(first[i]).all() and not np.isfinite(now[i]).all() for i in arrays):
-        raise CheckError("its results are not finite")
-    return [other[i] if i in places else one for i, one in enumerate(args)] if places else []
+        raise CheckError("the reference gives results that are not finite")
+    return [other.get(i, one) for i, one in enumerate(args)] if other else []
 
 
 def _ascends(one: np.ndarray) -> bool:
@@ -326,15 +308,13 @@ def _other(one: np.ndarray, order: dict[int, np.ndarray], draw: np.random.Genera
 def _of_length(args: Sequence[Any]) -> Callable[..., list[Any]]:
     """Arguments of another length: arrays of one axis cut off or begun again, and numbers that are their length."""
     shapes = {one.shape for one in args if isinstance(one, np.ndarray)}
-    if len(shapes) != 1 or len(min(shapes)) != 1:
+    if [len(one) for one in shapes] != [1]:
         raise CheckError("grid is a function: give arrays of one axis and one length, or a function of sizes as args")
     ((length,),) = shapes
-
-    def made(n: int = length) -> list[Any]:
-        given = [n if type(one) is int and one == length else one for one in args]
-        return [np.resize(one, n) if isinstance(one, np.ndarray) else one for one in given]
-
-    return made
+    return lambda n=length: [
+        np.resize(one, n) if isinstance(one, np.ndarray) else n if type(one) is int and one == length else one
+        for one in args
+    ]
 
 
 def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
@@ -350,28 +330,22 @@ def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
     return [*(one for one in found if one != given), *([given, given] if whole else [])]
 
 
-def _drawn(change: Callable[[np.ndarray, np.random.Generator], Any], kinds: str) -> Callable[[np.ndarray], np.ndarray]:
-    def changed(array: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            draw = np.random.default_rng(array.size)
-            return np.asarray(change(array, draw)).astype(array.dtype) if array.dtype.kind in kinds else array
-
-    return changed
-
-
-def _some(*numbers: float) -> Callable[[np.ndarray, np.random.Generator], Any]:
-    return lambda array, draw: np.where(draw.random(array.shape) < 0.1, draw.choice(numbers, array.shape), array)
-
-
-EXTREME: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "NaN": _drawn(_some(np.nan), "fc"),
-    "infinite": _drawn(_some(np.inf, -np.inf), "fc"),
-    "large": _drawn(lambda array, _: array * np.sqrt(np.finfo(array.dtype).max) / 64, "fc"),
-    "small": _drawn(lambda array, _: array * np.sqrt(np.finfo(array.dtype).tiny) * 64, "fc"),
-    "zeros": _drawn(_some(0.0, -0.0), "fc"),
-    "ends": _drawn(lambda array, draw: _some(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)(array, draw), "iu"),
-}
+EXTREME: dict[str, tuple[float, ...]] = {
+    "NaN": (np.nan,), "infinite": (np.inf, -np.inf), "large": (), "small": (), "zeros": (0.0, -0.0), "ends": (),
+}  # fmt: skip
 """Kinds of inputs that are tried on request: a tenth of each array's numbers is such, or all are scaled."""
+
+
+def _extreme(one: Any, kind: str) -> Any:
+    if not kind or getattr(one, "dtype", np.dtype("O")).kind not in ("iu" if kind == "ends" else "fc"):
+        return one
+    about, draw = (np.iinfo if kind == "ends" else np.finfo)(one.dtype), np.random.default_rng(one.size)
+    with np.errstate(all="ignore"):
+        if kind in ("large", "small"):
+            by = np.sqrt(about.max) / 64 if kind == "large" else np.sqrt(about.tiny) * 64
+            return (one * by).astype(one.dtype)
+        numbers = draw.choice(EXTREME[kind] or (about.min, about.max), one.shape)
+        return np.where(draw.random(one.shape) < 0.1, numbers, one).astype(one.dtype)
 
 
 def _compared(
@@ -416,8 +390,7 @@ def _compared(
             got = arrays[place]
             wrong = ~close(got, right[place], tolerance)
             off[place] = wrong | off.get(place, False)
-            held = np.full(got.size * got.itemsize, poison, np.uint8).view(got.dtype).reshape(got.shape)
-            same = _bits(got) == _bits(held)
+            same = (_bytes(got) == poison).reshape(*got.shape, got.itemsize).all(-1)
             unwritten[place] = same & unwritten.get(place, True)
         last = arrays
     findings = list(dict.fromkeys(findings))
@@ -457,7 +430,6 @@ def launched(
     Raises what the launch raises.
     """
     from dwlab.gpu.driver import allow_shared
-
     from dwlab.target import cuda
 
     kernel = launchable(kernel)
@@ -600,14 +572,11 @@ def _exchanged(
     for at, one in enumerate(args):
         beside = np.nan if at == place and got.dtype.kind in "fc" else 0
         for how, other in _exchanges(right.values if at == place else np.asarray(one), ends, beside):
-            given = [np.array(two) if isinstance(two, np.ndarray) else two for two in args]
-            given[at] = np.ascontiguousarray(other)
             if time.monotonic() - begun < TRIED_SECONDS:
                 with contextlib.suppress(Exception):
-                    if at != place:
-                        run(*given)
-                    unknown, scale = np.isnan(given[place]), np.abs(np.nan_to_num(given[place])).max()
-                    like = close(got, Wanted(given[place], True, scale + right.scale), tolerance)
+                    made = other if at == place else run({at: other})[place]
+                    unknown, scale = np.isnan(made), np.abs(np.nan_to_num(made)).max()
+                    like = close(got, Wanted(made, True, scale + right.scale), tolerance)
                     if (unknown | like).all() and (off & ~unknown).any():
                         found.append(f"{names[at]} {'stored' if at == place else 'read'} with {how}")
     return f"as {', or '.join(found)}" if found else ""
