@@ -108,7 +108,7 @@ class Compared:
 
 def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted]:
     """Place of each output among the arguments -> what it is to hold. Raises CheckError for what is no reference."""
-    run = writing(want, args)
+    run, _ = writing(want, args)
     first = run({})
     arrays = [place for place, one in enumerate(args) if isinstance(one, np.ndarray)]
     if not arrays:
@@ -126,7 +126,7 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     draw = np.random.default_rng(0)
     stop, drawn = time.monotonic() + MOVED_SECONDS, 0
     for drawn in range(1, MOVES + 1 if moved else 1):
-        with contextlib.suppress(CheckError), np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        with contextlib.suppress(CheckError), np.errstate(all="ignore"):
             part = {i: draw.uniform(1 - STIRRED, 1 + STIRRED, one.shape) for i, one in moved.items()}
             near = run({i: (one * part[i]).astype(one.dtype) for i, one in moved.items()})
             for place in places:
@@ -141,56 +141,56 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     return {place: Wanted(first[place], again.get(place, False), scale[place]) for place in places}
 
 
-def writing(want: Callable[..., object], args: Sequence[Any]) -> Callable[[dict[int, np.ndarray]], list[Any]]:
-    """A function of the arrays that are others, by place: copies of the arguments as the reference leaves them. What it
-    returns goes to arrays of these shapes, each to the last one that it does not read. One of fewer parameters than the
-    kernel gets the first arguments."""
+def writing(want: Callable[..., object], args: Sequence[Any]) -> tuple[Callable[..., list[Any]], Callable[..., bool]]:
+    """(other arrays by place -> copies of the arguments as the reference leaves them, whether it reads one of them: tell
+    by another). What it returns goes to arrays of these shapes, each to the last one that it does not read. One of fewer
+    parameters than the kernel gets the first arguments."""
     count = len(args)
     with contextlib.suppress(TypeError, ValueError):
         known = inspect.signature(want).parameters.values()
         count = count if any(one.kind == one.VAR_POSITIONAL for one in known) else min(count, len(known))
 
-    def called(other: dict[int, np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
+    def called(other: dict[int, np.ndarray]) -> list[Any]:
         given = [other.get(i, one) for i, one in enumerate(args)]
         given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in given]
         try:
-            got = want(*given[:count])
+            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+                got = want(*given[:count])
         except (Exception, SystemExit) as error:
             raise CheckError(f"the reference raises {message(error)}") from error
         got = () if got is None or any(got is one for one in given) else got
-        return given, list(map(np.asarray, got if isinstance(got, (tuple, list)) else (got,)))
+        return [*given, *map(np.asarray, got if isinstance(got, (tuple, list)) else (got,))]
 
-    def reads(place: int) -> bool:
-        with contextlib.suppress(Exception), np.errstate(all="ignore"):
-            other = called({place: _spoilt(args[place])})[1]
-            return len(other) != len(first) or not all(map(_same, first, other))
+    def reads(place: int, other: np.ndarray) -> bool:
+        with contextlib.suppress(Exception):  # where it may not bear that
+            now = zip(called({place: other}), first, strict=True)
+            return not all(_same(one, two) or i == place and _same(one, other) for i, (one, two) in enumerate(now))
         return True
 
-    given, first = called({})
-    first = first if all(map(_same, args, given)) else []
+    first = called({})
     places: list[int] = []
     arrays = [i for i, one in enumerate(args) if isinstance(one, np.ndarray)][::-1]
-    for one in first[::-1]:
+    for one in first[: len(args) - 1 : -1] if all(map(_same, args, first)) else []:
         fits = (i for i in arrays if i not in places and (args[i].shape == one.shape or args[i].size == one.size == 1))
-        place = next((i for i in fits if i >= count or not reads(i)), None)
+        place = next((i for i in fits if i >= count or not reads(i, _spoilt(args[i]))), None)
         if place is None:
             raise CheckError(f"the reference returns an array of shape {one.shape}: no argument is one to write it to")
         places.insert(0, place)
 
     def left(other: dict[int, np.ndarray]) -> list[Any]:
-        given, got = called(other)
-        for place, one in zip(places, got, strict=False):
+        given = called(other)
+        for place, one in zip(places, given[len(args) :], strict=False):
             given[place][...] = np.reshape(one, given[place].shape)
-        return given
+        return given[: len(args)]
 
-    return left
+    return left, reads
 
 
 def _spoilt(array: np.ndarray) -> np.ndarray:
     """Another content of an array: a number that is no result; of whole numbers, which may be indices, others of it."""
     if array.dtype.kind in "fc":
         return np.full(array.nbytes, POISONS[1], np.uint8).view(array.dtype).reshape(array.shape)
-    return np.full_like(array, not array.flat[0]) if array.size and _alike(array) else np.roll(array, 1)
+    return np.full_like(array, not array.flat[0]) if len(np.unique(array)) == 1 else np.roll(array, 1)
 
 
 def against(
@@ -260,49 +260,34 @@ def against(
 
 
 def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
-    """The arguments, with others in place of the arrays that the reference reads; [] where no others are known."""
+    """The arguments with other arrays where the reference reads them; [] if there are none. See `against`."""
     args, draw = _on_host(args), np.random.default_rng(0)
-    run = writing(want, args)
+    run, reads = writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
-    whole = [one for one in arrays.values() if one.dtype.kind not in "fc"]
-    order = {len(one): draw.permutation(len(one)) for one in whole if one.size > 4}  # fewer may be sizes
-    order = {} if any(map(_ascends, whole)) else order
-    other = {i: _other(one, order, draw) for i, one in arrays.items()}
-
-    def reads(place: int) -> bool:
-        with contextlib.suppress(CheckError):  # it may not bear these without the others
-            now = run({place: other[place]})
-            return not all(_same(now[i], first[i]) or i == place and _same(now[i], other[i]) for i in arrays)
-        return True
-
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        first = run({})
-        other = {i: other[i] for i, one in arrays.items() if not _same(one, other[i]) and reads(i)}
-        now = run(other)
-    if any(np.isfinite(first[i]).all() and not np.isfinite(now[i]).all() for i in arrays):
-        raise CheckError("the reference gives results that are not finite")
+    order = {len(one): draw.permutation(len(one)) for one in arrays.values()}
+    whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
+    kept = {i for i, one in arrays.items() if _ascends(one)}
+    other: dict[int, np.ndarray] = {}
+    for i in arrays.keys() - kept - (whole if whole & kept else set()):
+        new, known = arrays[i].copy(), np.unique(arrays[i])
+        moved = (new != 0) | (len(known) < 4)
+        if i in whole:
+            new = new[order[len(new)]]
+        elif len(known) == 1:
+            new[:] = (known[0] or 1) * draw.integers(1, 4, new.shape) / 4
+        else:
+            new[moved] = draw.permutation(new[moved]) / (2 if len(known) > 3 else 1)
+        if not _same(new, arrays[i]) and reads(i, new):
+            other[i] = new
+    run(other)
     return [other.get(i, one) for i, one in enumerate(args)] if other else []
 
 
 def _ascends(one: np.ndarray) -> bool:
-    """Whether numbers are in order as if they had to be: by steps that differ, or of whole numbers, by more than 1."""
-    steps = np.diff(one.astype(float)) if one.ndim == 1 and one.dtype.kind != "c" else np.zeros(1)
-    even = steps.any() and np.ptp(steps) <= steps[0] / 4 and (one.dtype.kind == "f" or steps[0] == 1)
-    return bool((steps >= 0).all() and steps.any() and not even)
-
-
-def _other(one: np.ndarray, order: dict[int, np.ndarray], draw: np.random.Generator) -> np.ndarray:
-    if one.dtype.kind not in "fc":
-        return one[order[len(one)]] if len(one) in order else one
-    known = np.unique(one)
-    if len(known) == 1:
-        return ((known[0] or 1) * draw.integers(1, 4, one.shape) / 4).astype(one.dtype)
-    if _ascends(one):
-        other = one[0] + np.append(0, np.cumsum(draw.permutation(np.diff(one.astype(float)))))
-    else:
-        other, moved = one.copy(), (one != 0) | (len(known) < 4)
-        other[moved] = draw.permutation(one[moved])
-    return (other / 2 if len(known) > 3 else other).astype(one.dtype)
+    """Whether numbers are in order as if they had to be: not by steps of one size, which of whole numbers is 1."""
+    steps = np.diff(one.real.astype(float))
+    even = steps.any() and np.ptp(steps) <= steps.max() / 4 and (one.dtype.kind in "fc" or steps.max() == 1)
+    return bool(steps.any() and (steps >= 0).all() and not even)
 
 
 def _of_length(args: Sequence[Any]) -> Callable[..., list[Any]]:
@@ -322,11 +307,8 @@ def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
     known = inspect.signature(make).parameters
     given = {name: one.default for name, one in known.items()}
     whole = all(isinstance(one, int) for one in given.values())
-    found = []
-    for nth in range(len(SIZES) if known else 0):
-        one = {name: SIZES[(nth + 2 * place) % len(SIZES)] for place, name in enumerate(known)}
-        if larger or not whole or all(one[name] <= given[name] for name in known):
-            found.append(one)
+    found = [{name: SIZES[(nth + 2 * place) % len(SIZES)] for place, name in enumerate(known)} for nth in range(5)]
+    found = [one for one in found if larger or not whole or all(one[name] <= given[name] for name in known)]
     return [*(one for one in found if one != given), *([given, given] if whole else [])]
 
 
@@ -355,7 +337,7 @@ def _compared(
     """The comparison on one set of arguments."""
     from dwlab.simt import HazardError, Options, using, xray
 
-    name = getattr(kernel, "__name__", None) or getattr(getattr(kernel, "py_func", None), "__name__", "the kernel")
+    name = getattr(getattr(kernel, "py_func", kernel), "__name__", "the kernel")
     args = _on_host(args)
     for one in args:
         if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":
@@ -374,7 +356,7 @@ def _compared(
         found = isolated(launch, SECONDS, WALL)
         if isinstance(found, HazardError) and target.mode != "gpu":
             how = isolated(counted, SECONDS, WALL)
-            hazards = found.hazards if isinstance(how, BaseException) else how.hazards or found.hazards
+            hazards = getattr(how, "hazards", ()) or found.hazards
             late = "two writers" in allow
             hazards = [one for one in hazards if one.kind not in allow and not (late and two_writers(one))]
             findings += as_findings(hazards, "")
@@ -399,7 +381,9 @@ def _compared(
             missing = wrong & unwritten[place] & right[place].overwritten
             one = _unlike(names[place], last[place], right[place], wrong, missing)
             if one.pattern in _OF_SUMS and (
-                how := _exchanged(writing(want, args), args, names, block, place, last[place], right[place], tolerance)
+                how := _exchanged(
+                    writing(want, args)[0], args, names, block, place, last[place], right[place], tolerance
+                )
             ):
                 pattern, look = "exchanged", "which index belongs to which thread or turn?"
                 if "only the first" in how:
@@ -407,7 +391,7 @@ def _compared(
                 one = Finding(pattern, f"{one.text.split('; ')[0]}; {how}", look)
             findings.append(one)
     wrong = sum(int(one.sum()) for one in off.values())
-    alike = [names[i] for i, one in enumerate(args) if i not in right and np.size(one) > 1 and _alike(one)]
+    alike = [names[i] for i, one in enumerate(args) if i not in right and len(np.unique(one)) == 1 < np.size(one)]
     notes = tuple(f"{one} has one value: it cannot tell {one}[i] from {one}[j]" for one in alike)
     return Compared(name, outputs, tuple(findings), wrong, size, notes)
 
@@ -437,14 +421,14 @@ def launched(
     for place, one in enumerate(args):
         if not isinstance(one, np.ndarray):
             continue
-        flat = np.empty(one.size + 2 * GUARD, one.dtype)
+        flat, spoilt = np.empty(one.size + 2 * GUARD, one.dtype), place in right and right[place].overwritten
         _bytes(flat)[:] = GUARD_BYTE
         inner = flat[GUARD : GUARD + one.size]
         inner[:] = one.ravel()
-        if place in right and right[place].overwritten:
+        if spoilt:
             _bytes(inner)[:] = poison
         device = cuda.to_device(flat)
-        if target.mode != "gpu" and place in right and right[place].overwritten:
+        if spoilt and target.mode != "gpu":
             device.allocation.written = np.zeros(flat.nbytes, np.bool_)
         flats[place] = flat, device
         given[place] = device[GUARD : GUARD + one.size].reshape(one.shape)
@@ -492,10 +476,6 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(f"V{array.itemsize}")
 
 
-def _alike(array: np.ndarray) -> bool:
-    return not (array != array.flat[0]).any()
-
-
 def _same(one: Any, other: Any) -> bool:
     return not isinstance(one, np.ndarray) or bool((_bits(one) == _bits(other)).all())
 
@@ -536,7 +516,6 @@ def _exchanges(one: np.ndarray, ends: Callable[[int], set[int]], beside: float) 
             )
     if one.ndim != 2:
         return
-    half, middle = one.shape[0] // 2, one.shape[1] // 2
     for axis, what in enumerate(("rows", "columns")):
         at = np.arange(n := one.shape[axis])
         if n > 2 and n % 2 == 0:
@@ -545,14 +524,11 @@ def _exchanges(one: np.ndarray, ends: Callable[[int], set[int]], beside: float) 
             if 1 < by < n and n % by == 0:
                 order = at.reshape(-1, by).T.ravel()
                 yield f"its {what} in the order {', '.join(map(str, order[:4]))}, …", one.take(order, axis)
-    if half and middle and one.shape[0] % 2 == one.shape[1] % 2 == 0:
-        for what, upper, lower in (
-            ("its upper right quarter and its lower left one exchanged", np.s_[:half, middle:], np.s_[half:, :middle]),
-            ("its odd columns above and its even ones below exchanged", np.s_[:half, 1::2], np.s_[half:, ::2]),
-        ):
-            other = one.copy()
-            other[upper], other[lower] = one[lower], one[upper]
-            yield what, other
+    if one.size and one.shape[0] % 2 == one.shape[1] % 2 == 0:
+        half, middle = one.shape[0] // 2, one.shape[1] // 2
+        quarters, odd = one.reshape(2, half, 2, middle).swapaxes(0, 2), one.reshape(2, half, middle, 2).swapaxes(0, 3)
+        yield "its upper right quarter and its lower left one exchanged", quarters.reshape(one.shape)
+        yield "its odd columns above and its even ones below exchanged", odd.reshape(one.shape)
 
 
 def _exchanged(
