@@ -95,12 +95,9 @@ class Compared:
 
     def __str__(self) -> str:
         names = ", ".join(self.outputs)
-        if self.passed:
-            lines = [f"passed: {self.subject}, {self.size:,} elements of {names} are right"]
-        elif self.wrong is None:
-            lines = [f"FAILED: {self.subject}, {names} not compared"]
-        else:
-            lines = [f"FAILED: {self.subject}, {self.wrong:,} of {self.size:,} elements of {names} wrong"]
+        what = f"{self.size:,} elements of {names}"
+        how = f"{names} not compared" if self.wrong is None else f"{self.wrong:,} of {what} wrong"
+        lines = [f"passed: {self.subject}, {what} are right" if self.passed else f"FAILED: {self.subject}, {how}"]
         for one in self.findings:
             lines += [f"  {one}", f"    look: {one.look}"]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
@@ -127,8 +124,8 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     stop, drawn = time.monotonic() + MOVED_SECONDS, 0
     for drawn in range(1, MOVES + 1 if moved else 1):
         with contextlib.suppress(CheckError), np.errstate(all="ignore"):
-            part = {i: draw.uniform(1 - STIRRED, 1 + STIRRED, one.shape) for i, one in moved.items()}
-            near = run({i: (one * part[i]).astype(one.dtype) for i, one in moved.items()})
+            ends = 1 - STIRRED, 1 + STIRRED
+            near = run({i: (one * draw.uniform(*ends, one.shape)).astype(one.dtype) for i, one in moved.items()})
             for place in places:
                 change = np.abs(near[place].astype(complex) - first[place]) / STIRRED
                 scale[place] = np.hypot(scale[place], np.where(np.isfinite(change), change, 0))
@@ -213,81 +210,82 @@ def against(
     made, begun = callable(args), time.process_time()
     make = args if made else _of_length(args) if callable(grid) else lambda: args
     sizes, notes = _sizes(make, callable(grid)), []
-    tried = [(one, "") for one in sizes[: None if made else -1]] + [(sizes[-1], kind) for kind in values]
+    sizes = sizes if made else sizes[:-1]
+    tried = [*((one, "") for one in sizes), *((sizes[-1], kind) for kind in values)]
+    tried += [] if made else [(sizes[-1], OTHERS)]
     results: dict[str, Compared] = {}
-
-    def judged(given: Sequence[Any], size: dict[str, int], kind: str = "") -> Compared:
-        launch = [one(**size) if callable(one) else one for one in (grid, block)]
-        rest = (*launch, want, [_extreme(one, kind) for one in given], shared_bytes, tolerance, allow)
-        found = _compared(kernel, *rest)
-        if not found.passed and (how := lanes.right(kernel, lambda other: _compared(other, *rest).passed)):
-            text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
-            found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
-        return found
-
     for size, kind in tried:
-        words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])])
-        words = f"{words}, drawn again".lstrip(", ") if words in results else words
+        words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])]) or "your numbers"
+        words = f"{words}, drawn again" if words in results else words
         try:
-            found = results[words] = judged(make(**size), size, kind)
+            given = make(**size)
+            if kind == OTHERS:
+                late = target.mode != "gpu" and time.process_time() - begun > ANEW_SECONDS
+                if late or not all(one.passed for one in results.values()):
+                    break
+                given = isolated(functools.partial(_others, want, given), ANEW_SECONDS, WALL)
+                if isinstance(given, BaseException):
+                    raise given
+            launch = [one(**size) if callable(one) else one for one in (grid, block)]
+            rest = (*launch, want, [_extreme(one, kind) for one in given], shared_bytes, tolerance, allow)
+            found = _compared(kernel, *rest)
+            how = "" if found.passed else lanes.right(kernel, lambda other, rest=rest: _compared(other, *rest).passed)
+            if how:
+                text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
+                found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
         except Exception as error:
-            if (size, kind) == tried[-1] and not results:
+            if not results and (not made or (size, kind) == tried[-1]):
                 raise error if isinstance(error, CheckError) else CheckError(f"args raises {message(error)}") from error
             notes.append(f"not tried at {words}: {error}")
             continue
+        if kind == OTHERS:
+            text = f"right with your numbers, wrong with {OTHERS}"
+            hidden = [Finding("other numbers", f"{text}: {one}", f"{one.look}; {HIDDEN}") for one in found.findings]
+            found = replace(found, findings=tuple(hidden))
+        results[words] = found
         if found.wrong is None:
             break
-    found = replace(found, size=sum(one.size for one in results.values()))
-    quick = target.mode == "gpu" or time.process_time() - begun < ANEW_SECONDS
-    if not made and quick and all(one.passed for one in results.values()):
-        other = isolated(functools.partial(_others, want, make()), ANEW_SECONDS, WALL)
-        if isinstance(other, BaseException):
-            notes.append(f"not tried with {OTHERS}: {other}")
-        elif other:
-            anew = results[OTHERS] = judged(other, sizes[-1])
-            if not anew.passed:
-                text = f"right with your numbers, wrong with {OTHERS}: {anew.findings[0]}"
-                first = Finding("other numbers", text, f"{anew.findings[0].look}; {HIDDEN}")
-                results[OTHERS] = replace(anew, findings=(first, *anew.findings[1:]))
     wrong = [words for words, one in results.items() if not one.passed]
-    one = results[wrong[0]] if wrong else found
-    right = [words or "your numbers" for words in results if words not in wrong]
-    sides = (("right", right), ("wrong", wrong)) if len(tried) > 1 else ()
-    notes = [*(f"{what} at {'; '.join(where)}" for what, where in sides if where), *notes]
-    notes = tuple(dict.fromkeys([*(note for one in results.values() for note in one.notes), *notes]))
-    at = f"{one.subject} at {wrong[0]}" if wrong and wrong[0] not in ("", OTHERS) else one.subject
-    return replace(one, subject=at, notes=notes, tried=tuple(words or "your numbers" for words in results))
+    size = sum(one.size for words, one in results.items() if OTHERS not in words)
+    one = results[wrong[0]] if wrong else replace(found, size=size)
+    notes = [*(note for one in results.values() for note in one.notes), *notes]
+    if made or len(tried) > 2:
+        sides = ("right", [words for words in results if words not in wrong]), ("wrong", wrong)
+        notes[:0] = [f"{what} at {'; '.join(where)}" for what, where in sides if where]
+        one = replace(one, subject=f"{one.subject} at {wrong[0]}" if wrong else one.subject)
+    return replace(one, notes=tuple(dict.fromkeys(notes)), tried=tuple(results))
 
 
 def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
-    """The arguments with other arrays where the reference reads them; [] if there are none. See `against`."""
+    """The arguments with others in place of the arrays that the reference reads. Raises CheckError if it bears none."""
     args, draw = _on_host(args), np.random.default_rng(0)
     run, reads = writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
-    order = {len(one): draw.permutation(len(one)) for one in arrays.values()}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
     kept = {i for i, one in arrays.items() if _ascends(one)}
     other: dict[int, np.ndarray] = {}
     for i in arrays.keys() - kept - (whole if whole & kept else set()):
         new, known = arrays[i].copy(), np.unique(arrays[i])
-        moved = (new != 0) | (len(known) < 4)
+        few = len(known) < 4
+        moved = few | (new != 0)
         if i in whole:
-            new = new[order[len(new)]]
+            new = new[np.random.default_rng(0).permutation(len(new))]
         elif len(known) == 1:
             new[:] = (known[0] or 1) * draw.integers(1, 4, new.shape) / 4
         else:
-            new[moved] = draw.permutation(new[moved]) / (2 if len(known) > 3 else 1)
+            new[moved] = draw.permutation(new[moved]) / (2 - few)
         if not _same(new, arrays[i]) and reads(i, new):
             other[i] = new
+    if not other:
+        raise CheckError("the reference reads no array that may have them")
     run(other)
-    return [other.get(i, one) for i, one in enumerate(args)] if other else []
+    return [other.get(i, one) for i, one in enumerate(args)]
 
 
 def _ascends(one: np.ndarray) -> bool:
-    """Whether numbers are in order as if they had to be: not by steps of one size, which of whole numbers is 1."""
+    """Whether numbers are in order as if they had to be: by steps that are not alike."""
     steps = np.diff(one.real.astype(float))
-    even = steps.any() and np.ptp(steps) <= steps.max() / 4 and (one.dtype.kind in "fc" or steps.max() == 1)
-    return bool(steps.any() and (steps >= 0).all() and not even)
+    return bool(steps.any() and (steps >= 0).all() and np.ptp(steps) > steps.max() / 4)
 
 
 def _of_length(args: Sequence[Any]) -> Callable[..., list[Any]]:
@@ -319,7 +317,7 @@ EXTREME: dict[str, tuple[float, ...]] = {
 
 
 def _extreme(one: Any, kind: str) -> Any:
-    if not kind or getattr(one, "dtype", np.dtype("O")).kind not in ("iu" if kind == "ends" else "fc"):
+    if kind not in EXTREME or getattr(one, "dtype", np.dtype("O")).kind not in ("iu" if kind == "ends" else "fc"):
         return one
     about, draw = (np.iinfo if kind == "ends" else np.finfo)(one.dtype), np.random.default_rng(one.size)
     with np.errstate(all="ignore"):
@@ -594,16 +592,12 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
         look = "how is it rounded: rint takes a half to the even, a cast cuts off? Or what is counted once too often?"
         return "off by one", "each is 1 more or less than is right, and others are right", look
     if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
-        what = f"each is {_number(ratios[0])} times what is right"
+        what = f"each is {np.real_if_close(ratios[0]):.4g} times what is right"
         return "wrong factor", what, "a factor that is missing, or twice there?"
     if np.allclose(gaps, gaps[0], 1e-3, 1e-6 * np.abs(b).max()):
-        what = f"each is {_number(gaps[0])} more than is right"
+        what = f"each is {np.real_if_close(gaps[0]):.4g} more than is right"
         return "wrong offset", what, "where the sum begins, what is added once"
     return None
-
-
-def _number(value: complex) -> str:
-    return f"{value.real:.4g}" if abs(value.imag) < 1e-6 * abs(value) else f"{value:.4g}"
 
 
 def _by_place(wrong: np.ndarray) -> _Guess:
