@@ -218,7 +218,7 @@ def against(
         words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])]) or "your numbers"
         words = f"{words}, drawn again" if words in results else words
         try:
-            given = make(**size)
+            given = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in make(**size)]
             if kind == OTHERS:
                 late = target.mode != "gpu" and time.process_time() - begun > ANEW_SECONDS
                 if late or not all(one.passed for one in results.values()):
@@ -258,8 +258,7 @@ def against(
 
 def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
     """The arguments with others in place of the arrays that the reference reads. Raises CheckError if it bears none."""
-    args, draw = _on_host(args), np.random.default_rng(0)
-    run, reads = writing(want, args)
+    draw, (run, reads) = np.random.default_rng(0), writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
     kept = {i for i, one in arrays.items() if _ascends(one)}
@@ -317,7 +316,7 @@ EXTREME: dict[str, tuple[float, ...]] = {
 
 
 def _extreme(one: Any, kind: str) -> Any:
-    if kind not in EXTREME or getattr(one, "dtype", np.dtype("O")).kind not in ("iu" if kind == "ends" else "fc"):
+    if not (kind in EXTREME and isinstance(one, np.ndarray) and one.dtype.kind in ("iu" if kind == "ends" else "fc")):
         return one
     about, draw = (np.iinfo if kind == "ends" else np.finfo)(one.dtype), np.random.default_rng(one.size)
     with np.errstate(all="ignore"):
@@ -336,7 +335,6 @@ def _compared(
     from dwlab.simt import HazardError, Options, using, xray
 
     name = getattr(getattr(kernel, "py_func", kernel), "__name__", "the kernel")
-    args = _on_host(args)
     for one in args:
         if isinstance(one, np.ndarray) and one.dtype.kind not in "biufc":
             raise CheckError(f"an array of {one.dtype} cannot be compared: give numbers or booleans")
@@ -345,18 +343,15 @@ def _compared(
     outputs = tuple(names[place] for place in right)
     size = sum(one.values.size for one in right.values())
     findings: list[Finding] = []
-    off: dict[int, np.ndarray] = {}
-    unwritten: dict[int, np.ndarray] = {}
-    options = Options(hazards="report", trace=True)
-    counted = functools.partial(xray, kernel, grid, block, *args, shared_bytes=shared_bytes, options=options)
+    runs: list[dict[int, np.ndarray]] = []
     for poison in POISONS:
         launch = functools.partial(launched, kernel, grid, block, args, right, shared_bytes, poison)
         found = isolated(launch, SECONDS, WALL)
         if isinstance(found, HazardError) and target.mode != "gpu":
-            how = isolated(counted, SECONDS, WALL)
-            hazards = getattr(how, "hazards", ()) or found.hazards
-            late = "two writers" in allow
-            hazards = [one for one in hazards if one.kind not in allow and not (late and two_writers(one))]
+            how = {"shared_bytes": shared_bytes, "options": Options(hazards="report", trace=True)}
+            seen = isolated(functools.partial(xray, kernel, grid, block, *args, **how), SECONDS, WALL)
+            hazards = [one for one in getattr(seen, "hazards", ()) or found.hazards if one.kind not in allow]
+            hazards = [one for one in hazards if "two writers" not in allow or not two_writers(one)]
             findings += as_findings(hazards, "")
             if findings:
                 return Compared(name, outputs, tuple(dict.fromkeys(findings)), None, size)
@@ -364,31 +359,24 @@ def _compared(
                 found = isolated(launch, SECONDS, WALL)
         if isinstance(found, BaseException):
             return Compared(name, outputs, (why_not(found),), None, size)
-        arrays, trespasses = found
-        findings += trespasses
-        for place in right:
-            got = arrays[place]
-            wrong = ~close(got, right[place], tolerance)
-            off[place] = wrong | off.get(place, False)
-            same = (_bytes(got) == poison).reshape(*got.shape, got.itemsize).all(-1)
-            unwritten[place] = same & unwritten.get(place, True)
-        last = arrays
-    findings = list(dict.fromkeys(findings))
-    for place, wrong in off.items():
-        if wrong.any():
-            missing = wrong & unwritten[place] & right[place].overwritten
-            one = _unlike(names[place], last[place], right[place], wrong, missing)
-            if one.pattern in _OF_SUMS and (
-                how := _exchanged(
-                    writing(want, args)[0], args, names, block, place, last[place], right[place], tolerance
-                )
-            ):
+        runs.append(found[0])
+        findings += found[1]
+    findings, wrong = list(dict.fromkeys(findings)), 0
+    for place, value in right.items():
+        off = ~np.all([close(one[place], value, tolerance) for one in runs], axis=0)
+        wrong += int(off.sum())
+        if off.any():
+            held = [_bytes(one[place]) == poison for one, poison in zip(runs, POISONS, strict=True)]
+            missing = off & np.all(held, axis=0).reshape(*off.shape, -1).all(-1) & value.overwritten
+            got = runs[-1][place]
+            one = _unlike(names[place], got, value, off, missing)
+            run = writing(want, args)[0]
+            if one.pattern in _OF_SUMS and (how := _exchanged(run, args, names, block, place, got, value, tolerance)):
                 pattern, look = "exchanged", "which index belongs to which thread or turn?"
                 if "only the first" in how:
                     pattern, look = "last terms missing", "how many turns does the loop over the terms take?"
                 one = Finding(pattern, f"{one.text.split('; ')[0]}; {how}", look)
             findings.append(one)
-    wrong = sum(int(one.sum()) for one in off.values())
     alike = [names[i] for i, one in enumerate(args) if i not in right and len(np.unique(one)) == 1 < np.size(one)]
     notes = tuple(f"{one} has one value: it cannot tell {one}[i] from {one}[j]" for one in alike)
     return Compared(name, outputs, tuple(findings), wrong, size, notes)
@@ -435,26 +423,22 @@ def launched(
         allow_shared(kernel, given, shared_bytes)
         kernel[grid, block, 0, shared_bytes](*given)
         cuda.synchronize()
-    after = {place: device.copy_to_host() for place, (_, device) in flats.items()}
-
-    names, trespasses = names_of(kernel, len(args)), []
-    for place, now in after.items():
-        for part, where in ((slice(None, GUARD), "before"), (slice(-GUARD, None), "behind")):
-            changed = int((_bits(now[part]) != _bits(flats[place][0][part])).sum())
-            if changed:
-                text = f"{changed} elements {where} {names[place]} were overwritten"
+    names, trespasses, after = names_of(kernel, len(args)), [], {}
+    for place, (flat, device) in flats.items():
+        now = device.copy_to_host()
+        after[place] = now[GUARD:-GUARD].reshape(args[place].shape)
+        off = _bits(now) != _bits(flat)
+        for part, where in ((off[:GUARD], "before"), (off[-GUARD:], "behind")):
+            if part.any():
+                text = f"{part.sum()} elements {where} {names[place]} were overwritten"
                 trespasses.append(Finding("memory of others", text, LOOK["out of bounds"]))
-        line = getattr(getattr(flats[place][1], "allocation", None), "stored", 0)  # there is no such record on a GPU
-        changed = not _same(now[GUARD:-GUARD], flats[place][0][GUARD:-GUARD])
+        line = getattr(getattr(device, "allocation", None), "stored", 0)  # there is no such record on a GPU
+        changed = off[GUARD:-GUARD].any()
         if place not in right and (line or changed):
             what = "was written to" if changed else f"line {line} stores to it, though it holds again what it held"
             text = f"{names[place]} is an input, and {what}"
             trespasses.append(Finding("input changed", text, "which line stores to it?"))
-    return {place: now[GUARD:-GUARD].reshape(args[place].shape) for place, now in after.items()}, trespasses
-
-
-def _on_host(args: Sequence[Any]) -> list[Any]:
-    return [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in args]
+    return after, trespasses
 
 
 def names_of(kernel: Any, count: int) -> list[str]:
