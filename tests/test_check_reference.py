@@ -58,7 +58,7 @@ WRONG = {
     "y[i, j] = 2 * x[i, j - 1] if j > 0 else float32(0)": ("exchanged", "y stored with one before along axis 1"),
     "y[i, j] = 2 * x[i, j + 1] if j < 69 else float32(0)": ("exchanged", "y stored with one further on along axis 1"),
     "y[i, j] = 2 * x[i, j] if j > 0 else float32(9)": ("edge", "only the first of 70 along axis 1"),
-    "y[i, j] = 2 * x[i, j] if j < 40 else float32(j)": ("tail", "all at 40 or beyond along axis 1"),
+    "y[i, j] = 2 * x[i, j] if j < 40 else float32(j)": ("edge", "only the last 30 of 70 along axis 1"),
     "y[i, j] = 2 * x[i, j] if (i + j) % 7 else float32(j + 1)": ("wrong", "is right; 50 elements are wrong"),
     "y[i, j] = 2 * x[i, j]\nx[i, j] = 0": ("input changed", "x is an input"),
     "y[i, 2 * j] = 2 * x[i, j]": ("out of bounds", "index 70 on axis 1"),

@@ -49,8 +49,7 @@ SHOWN = 3
 TRIED_SECONDS = 5.0
 ANEW_SECONDS = 1.0
 OTHERS = "others of the same shapes"
-HIDDEN = "what do your numbers hide? If they must be as they are, in order for instance, let the reference assert it"
-_OF_SUMS = ("wrong", "wrong factor", "wrong offset", "tail", "edge")  # what a sum without its last terms may look like
+_OF_SUMS = ("wrong", "wrong factor", "wrong offset", "edge")  # what a sum without its last terms may look like
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Compared:
     @property
     def hints(self) -> tuple[str, ...]:
         """Hints in steps: what is wrong, what the sizes say, where to look."""
-        sizes = [f"{note[0].upper()}{note[1:]}." for note in self.notes if note.startswith("wrong ")]
+        sizes = [f"W{note[1:]}." for note in self.notes if note.startswith("wrong ")]
         looks = [f"Where to look: {one.look}{'' if one.look.endswith('?') else '.'}" for one in self.findings[:2]]
         return (*(f"What is wrong: {one}." for one in self.findings[:2]), *sizes, *looks)
 
@@ -103,7 +102,7 @@ class Compared:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted]:
+def wanted(want: Callable, args: Sequence) -> dict[int, Wanted]:
     """Place of each output among the arguments -> what it is to hold. Raises CheckError for what is no reference."""
     run, _ = writing(want, args)
     first = run({})
@@ -118,7 +117,7 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     places = [place for place in arrays if again.get(place) or not _same(args[place], first[place])]
     if not places:
         raise CheckError("the reference changes none of the arrays: let it write into one, as the kernel does")
-    scale: dict[int, Any] = dict.fromkeys(places, 0.0)
+    scale: dict = dict.fromkeys(places, 0.0)
     moved = {place: args[place] for place in arrays if args[place].dtype.kind in "fc"}
     draw = np.random.default_rng(0)
     stop, drawn = time.monotonic() + MOVED_SECONDS, 0
@@ -138,16 +137,16 @@ def wanted(want: Callable[..., object], args: Sequence[Any]) -> dict[int, Wanted
     return {place: Wanted(first[place], again.get(place, False), scale[place]) for place in places}
 
 
-def writing(want: Callable[..., object], args: Sequence[Any]) -> tuple[Callable[..., list[Any]], Callable[..., bool]]:
+def writing(want: Callable, args: Sequence) -> tuple[Callable, Callable]:
     """(other arrays by place -> copies of the arguments as the reference leaves them, whether it reads one of them: tell
     by another). What it returns goes to arrays of these shapes, each to the last one that it does not read. One of fewer
     parameters than the kernel gets the first arguments."""
     count = len(args)
     with contextlib.suppress(TypeError, ValueError):
         known = inspect.signature(want).parameters.values()
-        count = count if any(one.kind == one.VAR_POSITIONAL for one in known) else min(count, len(known))
+        count = count if any(one.kind == one.VAR_POSITIONAL for one in known) else len(known)
 
-    def called(other: dict[int, np.ndarray]) -> list[Any]:
+    def called(other: dict[int, np.ndarray]) -> list:
         given = [other.get(i, one) for i, one in enumerate(args)]
         given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in given]
         try:
@@ -174,7 +173,7 @@ def writing(want: Callable[..., object], args: Sequence[Any]) -> tuple[Callable[
             raise CheckError(f"the reference returns an array of shape {one.shape}: no argument is one to write it to")
         places.insert(0, place)
 
-    def left(other: dict[int, np.ndarray]) -> list[Any]:
+    def left(other: dict[int, np.ndarray]) -> list:
         given = called(other)
         for place, one in zip(places, given[len(args) :], strict=False):
             given[place][...] = np.reshape(one, given[place].shape)
@@ -209,13 +208,12 @@ def against(
         raise CheckError(f"values={unknown[0]!r}: known are {', '.join(EXTREME)}")
     made, begun = callable(args), time.process_time()
     make = args if made else _of_length(args) if callable(grid) else lambda: args
-    sizes, notes = _sizes(make, callable(grid)), []
-    sizes = sizes if made else sizes[:-1]
-    tried = [*((one, "") for one in sizes), *((sizes[-1], kind) for kind in values)]
-    tried += [] if made else [(sizes[-1], OTHERS)]
+    sizes, notes = _sizes(make, callable(grid))[: None if made else -1], []
+    values += () if made else (OTHERS,)
+    tried = [(one, "") for one in sizes] + [(sizes[-1], kind) for kind in values]
     results: dict[str, Compared] = {}
     for size, kind in tried:
-        words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), *filter(None, [kind])]) or "your numbers"
+        words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), kind]).strip(", ") or "your numbers"
         words = f"{words}, drawn again" if words in results else words
         try:
             given = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in make(**size)]
@@ -239,8 +237,11 @@ def against(
             notes.append(f"not tried at {words}: {error}")
             continue
         if kind == OTHERS:
-            text = f"right with your numbers, wrong with {OTHERS}"
-            hidden = [Finding("other numbers", f"{text}: {one}", f"{one.look}; {HIDDEN}") for one in found.findings]
+            look = (
+                "what do your numbers hide? If they have to be so, in order for instance, let the reference assert it"
+            )
+            text = f"right with your numbers, wrong with {OTHERS}: "
+            hidden = [Finding("other numbers", text + str(one), f"{one.look}; {look}") for one in found.findings]
             found = replace(found, findings=tuple(hidden))
         results[words] = found
         if found.wrong is None:
@@ -256,12 +257,13 @@ def against(
     return replace(one, notes=tuple(dict.fromkeys(notes)), tried=tuple(results))
 
 
-def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
+def _others(want: Callable, args: Sequence) -> list:
     """The arguments with others in place of the arrays that the reference reads. Raises CheckError if it bears none."""
     draw, (run, reads) = np.random.default_rng(0), writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
-    kept = {i for i, one in arrays.items() if _ascends(one)}
+    steps = {i: np.diff(one.real.astype(float)) for i, one in arrays.items()}
+    kept = {i for i, by in steps.items() if by.any() and (by >= 0).all() and np.ptp(by) > by.max() / 4}
     other: dict[int, np.ndarray] = {}
     for i in arrays.keys() - kept - (whole if whole & kept else set()):
         new, known = arrays[i].copy(), np.unique(arrays[i])
@@ -273,7 +275,7 @@ def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
             new[:] = (known[0] or 1) * draw.integers(1, 4, new.shape) / 4
         else:
             new[moved] = draw.permutation(new[moved]) / (2 - few)
-        if not _same(new, arrays[i]) and reads(i, new):
+        if reads(i, new):
             other[i] = new
     if not other:
         raise CheckError("the reference reads no array that may have them")
@@ -281,35 +283,28 @@ def _others(want: Callable[..., object], args: Sequence[Any]) -> list[Any]:
     return [other.get(i, one) for i, one in enumerate(args)]
 
 
-def _ascends(one: np.ndarray) -> bool:
-    """Whether numbers are in order as if they had to be: by steps that are not alike."""
-    steps = np.diff(one.real.astype(float))
-    return bool(steps.any() and (steps >= 0).all() and np.ptp(steps) > steps.max() / 4)
+def _of_length(args: Sequence) -> Callable:
+    """Arguments of another length: arrays as long as the first one, cut off or begun again, and numbers that say it."""
+    length = next((one.shape[:1] for one in args if isinstance(one, np.ndarray)), ())
+
+    def made(n: int = sum(length)) -> list:
+        given = [n if type(one) is int and (one,) == length else one for one in args]
+        return [np.resize(one, (n, *one.shape[1:])) if np.shape(one)[:1] == length else one for one in given]
+
+    return made
 
 
-def _of_length(args: Sequence[Any]) -> Callable[..., list[Any]]:
-    """Arguments of another length: arrays of one axis cut off or begun again, and numbers that are their length."""
-    shapes = {one.shape for one in args if isinstance(one, np.ndarray)}
-    if [len(one) for one in shapes] != [1]:
-        raise CheckError("grid is a function: give arrays of one axis and one length, or a function of sizes as args")
-    ((length,),) = shapes
-    return lambda n=length: [
-        np.resize(one, n) if isinstance(one, np.ndarray) else n if type(one) is int and one == length else one
-        for one in args
-    ]
-
-
-def _sizes(make: Callable[..., Any], larger: bool) -> list[dict[str, int]]:
+def _sizes(make: Callable, larger: bool) -> list[dict[str, int]]:
     """The sizes to call a function of them with, by its parameters' names, the defaults last and twice."""
     known = inspect.signature(make).parameters
     given = {name: one.default for name, one in known.items()}
     whole = all(isinstance(one, int) for one in given.values())
     found = [{name: SIZES[(nth + 2 * place) % len(SIZES)] for place, name in enumerate(known)} for nth in range(5)]
-    found = [one for one in found if larger or not whole or all(one[name] <= given[name] for name in known)]
-    return [*(one for one in found if one != given), *([given, given] if whole else [])]
+    fits = [larger or not whole or all(one[name] <= given[name] for name in known) for one in found]
+    return [one for one, fit in zip(found, fits, strict=True) if fit and one != given] + [given] * 2 * whole
 
 
-EXTREME: dict[str, tuple[float, ...]] = {
+EXTREME: dict[str, tuple] = {
     "NaN": (np.nan,), "infinite": (np.inf, -np.inf), "large": (), "small": (), "zeros": (0.0, -0.0), "ends": (),
 }  # fmt: skip
 """Kinds of inputs that are tried on request: a tenth of each array's numbers is such, or all are scaled."""
@@ -328,7 +323,7 @@ def _extreme(one: Any, kind: str) -> Any:
 
 
 def _compared(
-    kernel: Any, grid: Any, block: Any, want: Callable[..., object], args: Sequence[Any], shared_bytes: int,
+    kernel: Any, grid: Any, block: Any, want: Callable, args: Sequence, shared_bytes: int,
     tolerance: float | None, allow: Sequence[str],
 ) -> Compared:  # fmt: skip
     """The comparison on one set of arguments."""
@@ -343,11 +338,11 @@ def _compared(
     outputs = tuple(names[place] for place in right)
     size = sum(one.values.size for one in right.values())
     findings: list[Finding] = []
-    runs: list[dict[int, np.ndarray]] = []
+    runs: list[dict] = []
     for poison in POISONS:
         launch = functools.partial(launched, kernel, grid, block, args, right, shared_bytes, poison)
         found = isolated(launch, SECONDS, WALL)
-        if isinstance(found, HazardError) and target.mode != "gpu":
+        if isinstance(found, HazardError):  # none of a GPU
             how = {"shared_bytes": shared_bytes, "options": Options(hazards="report", trace=True)}
             seen = isolated(functools.partial(xray, kernel, grid, block, *args, **how), SECONDS, WALL)
             hazards = [one for one in getattr(seen, "hazards", ()) or found.hazards if one.kind not in allow]
@@ -393,8 +388,8 @@ def launchable(kernel: Any) -> Any:
 
 
 def launched(
-    kernel: Any, grid: Any, block: Any, args: Sequence[Any], right: dict[int, Wanted], shared_bytes: int, poison: int
-) -> tuple[dict[int, np.ndarray], list[Finding]]:
+    kernel: Any, grid: Any, block: Any, args: Sequence, right: dict[int, Wanted], shared_bytes: int, poison: int
+) -> tuple[dict[int, np.ndarray], list]:
     """(place -> array after a launch on outputs full of a byte, stores to inputs and to memory beside an array).
 
     Raises what the launch raises.
@@ -409,7 +404,7 @@ def launched(
             continue
         flat, spoilt = np.empty(one.size + 2 * GUARD, one.dtype), place in right and right[place].overwritten
         _bytes(flat)[:] = GUARD_BYTE
-        inner = flat[GUARD : GUARD + one.size]
+        inner = flat[GUARD:-GUARD]
         inner[:] = one.ravel()
         if spoilt:
             _bytes(inner)[:] = poison
@@ -418,8 +413,7 @@ def launched(
             device.allocation.written = np.zeros(flat.nbytes, np.bool_)
         flats[place] = flat, device
         given[place] = device[GUARD : GUARD + one.size].reshape(one.shape)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Grid size .* low occupancy")  # these problems are small on purpose
+    with warnings.catch_warnings(action="ignore"):  # of a low occupancy: these problems are small on purpose
         allow_shared(kernel, given, shared_bytes)
         kernel[grid, block, 0, shared_bytes](*given)
         cuda.synchronize()
@@ -474,7 +468,7 @@ def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
         return np.isclose(got, want.values, tolerance, least + tolerance * want.scale, equal_nan=True)
 
 
-def _exchanges(one: np.ndarray, ends: Callable[[int], set[int]], beside: float) -> Iterator[tuple[str, np.ndarray]]:
+def _exchanges(one: np.ndarray, ends: Callable, beside: float) -> Iterator[tuple[str, np.ndarray]]:
     """(what, an array of which that was exchanged, or cut off at one of the ends of its size): of a matrix also as
     where lanes hold a fragment of it. beside: what stands beside an array."""
     for axis, n in enumerate(one.shape):
@@ -552,15 +546,15 @@ def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missin
         at = [int(i) for i in np.argwhere(missing)[0]]
         text = f"{int(missing.sum()):,} of {got.size:,} elements of {name} are not written, the first at {at}"
         return Finding("not written", text, "has every element a thread? Is a guard too strict, or the grid too small?")
-    found = _by_value(got, want, wrong) or _by_place(wrong)
+    words = diagnosis.where(wrong)
+    edge = ("edge", f"only {words}", "what happens at the border, in these threads, or in a later turn of a loop?")
+    found = _by_value(got, want, wrong) or (edge if words else None)
     pattern, what, look = found or ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
 
-_Guess = tuple[str, str, str] | None  # pattern, what is seen, where to look
-
-
-def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
+def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> tuple[str, str, str] | None:
+    """(pattern, what is seen, where to look)."""
     a, b = got[wrong], want[wrong]
     if got.dtype.kind in "fc" and not np.isfinite(a).any() and np.isfinite(b).all():
         return "not finite", "all of them are NaN or infinite", "a division, or a sum that did not begin at 0?"
@@ -568,7 +562,7 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
         return "zero", "all of them are 0", "is what was computed stored, and by these threads?"
     usable = np.isfinite(a) & np.isfinite(b)
     a, b = a[usable].astype(complex), b[usable].astype(complex)
-    if got.dtype.kind == "b" or len(a) < 2 or np.ptp(b.real) + np.ptp(b.imag) == 0:
+    if got.dtype.kind == "b" or len(np.unique(b)) < 2:
         return None
     large = np.abs(b) > 1e-3 * np.abs(b).max()
     ratios, gaps = a[large] / b[large], a - b
@@ -576,19 +570,15 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> _Guess:
         look = "how is it rounded: rint takes a half to the even, a cast cuts off? Or what is counted once too often?"
         return "off by one", "each is 1 more or less than is right, and others are right", look
     if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
-        what = f"each is {np.real_if_close(ratios[0]):.4g} times what is right"
-        return "wrong factor", what, "a factor that is missing, or twice there?"
+        return (
+            "wrong factor",
+            f"each is {np.real_if_close(ratios[0]):.4g} times what is right",
+            "a factor that is missing, or twice there?",
+        )
     if np.allclose(gaps, gaps[0], 1e-3, 1e-6 * np.abs(b).max()):
-        what = f"each is {np.real_if_close(gaps[0]):.4g} more than is right"
-        return "wrong offset", what, "where the sum begins, what is added once"
+        return (
+            "wrong offset",
+            f"each is {np.real_if_close(gaps[0]):.4g} more than is right",
+            "where the sum begins, what is added once",
+        )
     return None
-
-
-def _by_place(wrong: np.ndarray) -> _Guess:
-    """Whether they lie beyond some place, at a border, or where another rule says."""
-    for axis, size in enumerate(wrong.shape):
-        lines = np.flatnonzero(wrong.any(axis=tuple(a for a in range(wrong.ndim) if a != axis)))
-        if size > 2 and 1 < len(lines) < size and lines[-1] - lines[0] + 1 == len(lines) == size - lines[0]:
-            return "tail", f"all at {lines[0]} or beyond along axis {axis}", "another block, or a later turn of a loop?"
-    words = diagnosis.where(wrong)
-    return ("edge", f"only {words}", "what happens at the border, or in these threads?") if words else None
