@@ -3,7 +3,8 @@
 The function is run on copies of the arguments. The arrays that it changes are the outputs, or what it returns is: see
 `writing`. One that comes out the same whatever it held before is overwritten, and holds no sensible number when the
 kernel starts. The kernel must leave what the function leaves, write every element, change nothing else, and be free of
-hazards. Arguments that a function of sizes makes are made for several, and twice for the given one: see `against`.
+hazards: with the arguments that are given, with other numbers in them, and in other sizes where the call has a function
+of sizes, see `against`.
 
 How near an element must come hangs on the element: a sum may cancel, which shows in how far it moves when the inputs
 do, by up to a thousandth of each (`Wanted.scale`).
@@ -45,9 +46,7 @@ BAD_ORDER = 8
 """1,000 terms that cancel, the positive ones first, are off by 5 such changes; in random order by less than 1."""
 SIZES = (1, 31, 32, 33, 100)
 """Tried where a function of sizes makes the arguments: a warp, and next to it."""
-SHOWN = 3
-TRIED_SECONDS = 5.0
-ANEW_SECONDS = 1.0
+SHOWN, TRIED_SECONDS, ANEW_SECONDS = 3, 5.0, 1.0
 OTHERS = "others of the same shapes"
 _OF_SUMS = ("wrong", "wrong factor", "wrong offset", "edge")  # what a sum without its last terms may look like
 
@@ -64,11 +63,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison of a kernel with a function. findings: what is wrong, and where to look.
-
-    wrong, size: elements of the outputs; wrong is None where a hazard or an error ended the kernel. notes: of inputs
-    that hide mistakes.
-    """
+    """The comparison of a kernel with a function. findings: what is wrong, and where to look. wrong, size: elements of
+    the outputs; wrong is None where a hazard or an error ended the kernel. notes: of inputs that hide mistakes. tried:
+    the sets of arguments it was run with."""
 
     subject: str
     outputs: tuple[str, ...]
@@ -138,9 +135,9 @@ def wanted(want: Callable, args: Sequence) -> dict[int, Wanted]:
 
 
 def writing(want: Callable, args: Sequence) -> tuple[Callable, Callable]:
-    """(other arrays by place -> copies of the arguments as the reference leaves them, whether it reads one of them: tell
-    by another). What it returns goes to arrays of these shapes, each to the last one that it does not read. One of fewer
-    parameters than the kernel gets the first arguments."""
+    """(other arrays by place -> copies of the arguments as the reference leaves them; whether it reads the one at a
+    place, of which another tells). A reference that returns its results writes each to an array of its shape, the last
+    one that it does not read; one of fewer parameters than the kernel gets the first arguments."""
     count = len(args)
     with contextlib.suppress(TypeError, ValueError):
         known = inspect.signature(want).parameters.values()
@@ -185,7 +182,7 @@ def writing(want: Callable, args: Sequence) -> tuple[Callable, Callable]:
 def _spoilt(array: np.ndarray) -> np.ndarray:
     """Another content of an array: a number that is no result; of whole numbers, which may be indices, others of it."""
     if array.dtype.kind in "fc":
-        return np.full(array.nbytes, POISONS[1], np.uint8).view(array.dtype).reshape(array.shape)
+        return np.full_like(array, 31415.9)
     return np.full_like(array, not array.flat[0]) if len(np.unique(array)) == 1 else np.roll(array, 1)
 
 
@@ -193,15 +190,21 @@ def against(
     kernel: Any, grid: Any, block: Any, want: Callable[..., object], args: Any, *, shared_bytes: int = 0,
     tolerance: float | None = None, allow: Sequence[str] = (), values: Sequence[str] = (),
 ) -> Compared:  # fmt: skip
-    """Runs a kernel twice and holds it against a reference; see above.
+    """Runs a kernel twice with each set of arguments and holds it against a reference; see above.
 
-    args: NumPy arrays and numbers, left as they are; or a function of sizes that makes them, `def args(n=1000)`. Then
-    the kernel is tried at each of SIZES, several sizes with each other, and twice at the defaults. grid, block: a
-    launch's, or functions of these sizes; with a grid that is none no size is beyond its default. tolerance: of an
-    element, relative to it and, added, to its scale (`Wanted`); None for that of its storage type (float16 2e-3,
-    float32 1e-5, float64 1e-12; whole numbers are compared exactly). allow: hazards that are meant, as `check` has
-    them. values: kinds of inputs to try besides, of EXTREME. Raises CheckError for a reference or arguments that cannot
-    be used.
+    args: NumPy arrays and numbers, left as they are. Where the kernel is right, within ANEW_SECONDS, the arrays that
+    the reference reads get other numbers: the same in another order and halved; up to three different ones not halved;
+    of a single one several quarters. Zeros stay, and what ascends by uneven steps. Rows of whole numbers, maybe
+    indices, change places, of all arrays of one length alike, and stay if such an array ascends. What else has to hold,
+    an order or a symmetry, the reference may assert: where it raises, no others are tried, as a note says.
+    Or a function of sizes that makes them, `def args(n=1000)`: the kernel is tried at each of SIZES, several sizes with
+    each other, and twice at the defaults. grid, block: a launch's, or functions of these sizes; with a grid that is
+    none no size is beyond its default. With arrays and a grid of n those as long as the first are cut off or begun
+    again, and whole numbers that are its length are n. Else no sizes are tried: a kernel for one needs no guard.
+
+    tolerance: of an element, relative to it and, added, to its scale (`Wanted`); None for that of its storage type
+    (float16 2e-3, float32 1e-5, float64 1e-12; whole numbers are compared exactly). allow: hazards that are meant, as
+    `check` has them. values: kinds of inputs to try besides, of EXTREME. Raises CheckError for what cannot be used.
     """
     values = (values,) if isinstance(values, str) else tuple(values)
     if unknown := [kind for kind in values if kind not in EXTREME]:
@@ -211,7 +214,7 @@ def against(
     sizes, notes = _sizes(make, callable(grid))[: None if made else -1], []
     values += () if made else (OTHERS,)
     tried = [(one, "") for one in sizes] + [(sizes[-1], kind) for kind in values]
-    results: dict[str, Compared] = {}
+    results: dict = {}
     for size, kind in tried:
         words = ", ".join([*(f"{name} = {n}" for name, n in size.items()), kind]).strip(", ") or "your numbers"
         words = f"{words}, drawn again" if words in results else words
@@ -258,7 +261,7 @@ def against(
 
 
 def _others(want: Callable, args: Sequence) -> list:
-    """The arguments with others in place of the arrays that the reference reads. Raises CheckError if it bears none."""
+    """The arguments with other numbers, as `against` says. Raises CheckError where the reference does not bear them."""
     draw, (run, reads) = np.random.default_rng(0), writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
@@ -270,7 +273,7 @@ def _others(want: Callable, args: Sequence) -> list:
         few = len(known) < 4
         moved = few | (new != 0)
         if i in whole:
-            new = new[np.random.default_rng(0).permutation(len(new))]
+            new = np.random.default_rng(0).permutation(new)  # in one order, if of one length
         elif len(known) == 1:
             new[:] = (known[0] or 1) * draw.integers(1, 4, new.shape) / 4
         else:
@@ -300,8 +303,8 @@ def _sizes(make: Callable, larger: bool) -> list[dict[str, int]]:
     given = {name: one.default for name, one in known.items()}
     whole = all(isinstance(one, int) for one in given.values())
     found = [{name: SIZES[(nth + 2 * place) % len(SIZES)] for place, name in enumerate(known)} for nth in range(5)]
-    fits = [larger or not whole or all(one[name] <= given[name] for name in known) for one in found]
-    return [one for one, fit in zip(found, fits, strict=True) if fit and one != given] + [given] * 2 * whole
+    found = [one for one in found if larger or not whole or all(one[name] <= given[name] for name in known)]
+    return [one for one in found if one != given] + [given] * 2 * whole
 
 
 EXTREME: dict[str, tuple] = {
@@ -338,15 +341,16 @@ def _compared(
     outputs = tuple(names[place] for place in right)
     size = sum(one.values.size for one in right.values())
     findings: list[Finding] = []
-    runs: list[dict] = []
+    runs: list = []
     for poison in POISONS:
         launch = functools.partial(launched, kernel, grid, block, args, right, shared_bytes, poison)
         found = isolated(launch, SECONDS, WALL)
         if isinstance(found, HazardError):  # none of a GPU
-            how = {"shared_bytes": shared_bytes, "options": Options(hazards="report", trace=True)}
-            seen = isolated(functools.partial(xray, kernel, grid, block, *args, **how), SECONDS, WALL)
-            hazards = [one for one in getattr(seen, "hazards", ()) or found.hazards if one.kind not in allow]
-            hazards = [one for one in hazards if "two writers" not in allow or not two_writers(one)]
+            options = Options(hazards="report", trace=True)
+            seen = functools.partial(xray, kernel, grid, block, *args, shared_bytes=shared_bytes, options=options)
+            hazards = getattr(isolated(seen, SECONDS, WALL), "hazards", ()) or found.hazards
+            late = "two writers" in allow
+            hazards = [one for one in hazards if one.kind not in allow and not (late and two_writers(one))]
             findings += as_findings(hazards, "")
             if findings:
                 return Compared(name, outputs, tuple(dict.fromkeys(findings)), None, size)
@@ -430,14 +434,14 @@ def launched(
         changed = off[GUARD:-GUARD].any()
         if place not in right and (line or changed):
             what = "was written to" if changed else f"line {line} stores to it, though it holds again what it held"
-            text = f"{names[place]} is an input, and {what}"
-            trespasses.append(Finding("input changed", text, "which line stores to it?"))
+            what = f"{names[place]} is an input, and {what}"
+            trespasses.append(Finding("input changed", what, "which line stores to it?"))
     return after, trespasses
 
 
 def names_of(kernel: Any, count: int) -> list[str]:
     """The parameters' names."""
-    found: list[str] = []
+    found: list = []
     with contextlib.suppress(TypeError, ValueError):
         found = list(inspect.signature(getattr(kernel, "py_func", kernel)).parameters)
     return [*found, *(f"argument {place}" for place in range(len(found), count))][:count]
@@ -460,8 +464,7 @@ def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
     """Which elements are right; tolerance as `against` has it."""
     if got.dtype.kind not in "fc":
         return got == want.values
-    if tolerance is None:
-        tolerance = TOLERANCE[f"{got.dtype.kind}{got.itemsize}"]
+    tolerance = TOLERANCE[f"{got.dtype.kind}{got.itemsize}"] if tolerance is None else tolerance
     with np.errstate(all="ignore"):
         kind = np.finfo(got.dtype)
         least = kind.tiny if got.itemsize > 2 else kind.smallest_subnormal  # fast maths makes 0 of what is smaller
@@ -486,19 +489,17 @@ def _exchanges(one: np.ndarray, ends: Callable, beside: float) -> Iterator[tuple
         m, n = one.shape[a : a + 2]
         if m % side == n % side == 0 < one.size and side < max(m, n):
             parts = one.reshape(*one.shape[:a], m // side, side, n // side, side, *one.shape[a + 2 :])
-            yield (
-                f"each {side} × {side} of axes {a} and {a + 1} transposed",
-                parts.swapaxes(a + 1, a + 3).reshape(one.shape),
-            )
+            parts = parts.swapaxes(a + 1, a + 3).reshape(one.shape)
+            yield f"each {side} × {side} of axes {a} and {a + 1} transposed", parts
     if one.ndim != 2:
         return
     for axis, what in enumerate(("rows", "columns")):
-        at = np.arange(n := one.shape[axis])
+        n = one.shape[axis]
         if n > 2 and n % 2 == 0:
             yield f"the halves of its {what} exchanged", np.roll(one, n // 2, axis)
         for by in {2, n // 2, math.isqrt(n)}:
             if 1 < by < n and n % by == 0:
-                order = at.reshape(-1, by).T.ravel()
+                order = np.arange(n).reshape(-1, by).T.ravel()
                 yield f"its {what} in the order {', '.join(map(str, order[:4]))}, …", one.take(order, axis)
     if one.size and one.shape[0] % 2 == one.shape[1] % 2 == 0:
         half, middle = one.shape[0] // 2, one.shape[1] // 2
@@ -513,7 +514,7 @@ def _exchanged(
 ) -> str:  # fmt: skip
     """A sentence on an output that the function gives where an array is taken or stored in another order, or ends
     early, as in a sum without its last terms: at multiples of the block's sizes, and one too few; "" else."""
-    begun, found, steps = time.monotonic(), [], [int(by) for by in np.atleast_1d(block) if by > 1]
+    begun, found, steps = time.monotonic(), [], [by for by in np.atleast_1d(block) if by > 1]
     off = ~close(got, right, tolerance)
 
     def ends(n: int) -> set[int]:
@@ -537,23 +538,24 @@ def _exchanged(
 def _unlike(name: str, got: np.ndarray, right: Wanted, wrong: np.ndarray, missing: np.ndarray) -> Finding:
     """The likeness of an output's wrong elements, as far as it is seen without knowing what is computed."""
     places, want = np.argwhere(wrong), right.values
-    first = tuple(int(i) for i in places[0])
+    first = tuple(places[0].tolist())
     seen = f"{name}{list(first)} is {got[first]}, {want[first]} is right"
     if len(places) > 1:
-        some = ", ".join(str([int(i) for i in one]) for one in places[:SHOWN])
+        some = ", ".join(map(str, places[:SHOWN].tolist()))
         seen += f"; {len(places):,} elements are wrong, at {some}{', …' if len(places) > SHOWN else ''}"
     if missing.any():
-        at = [int(i) for i in np.argwhere(missing)[0]]
+        at = np.argwhere(missing)[0].tolist()
         text = f"{int(missing.sum()):,} of {got.size:,} elements of {name} are not written, the first at {at}"
         return Finding("not written", text, "has every element a thread? Is a guard too strict, or the grid too small?")
     words = diagnosis.where(wrong)
-    edge = ("edge", f"only {words}", "what happens at the border, in these threads, or in a later turn of a loop?")
-    found = _by_value(got, want, wrong) or (edge if words else None)
-    pattern, what, look = found or ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
+    found = ("wrong", "", "step through that element's thread: dwlab.stepper plays it")
+    if words:
+        found = ("edge", f"only {words}", "what happens at the border, in these threads, or in a later turn of a loop?")
+    pattern, what, look = _by_value(got, want, wrong) or found
     return Finding(pattern, f"{seen}{what and '; '}{what}", look)
 
 
-def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> tuple[str, str, str] | None:
+def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> tuple | None:
     """(pattern, what is seen, where to look)."""
     a, b = got[wrong], want[wrong]
     if got.dtype.kind in "fc" and not np.isfinite(a).any() and np.isfinite(b).all():
@@ -570,15 +572,9 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> tuple[str
         look = "how is it rounded: rint takes a half to the even, a cast cuts off? Or what is counted once too often?"
         return "off by one", "each is 1 more or less than is right, and others are right", look
     if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
-        return (
-            "wrong factor",
-            f"each is {np.real_if_close(ratios[0]):.4g} times what is right",
-            "a factor that is missing, or twice there?",
-        )
+        what = f"each is {np.real_if_close(ratios[0]):.4g} times what is right"
+        return "wrong factor", what, "a factor that is missing, or twice there?"
     if np.allclose(gaps, gaps[0], 1e-3, 1e-6 * np.abs(b).max()):
-        return (
-            "wrong offset",
-            f"each is {np.real_if_close(gaps[0]):.4g} more than is right",
-            "where the sum begins, what is added once",
-        )
+        what = f"each is {np.real_if_close(gaps[0]):.4g} more than is right"
+        return "wrong offset", what, "where the sum begins, what is added once"
     return None
