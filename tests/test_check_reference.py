@@ -219,7 +219,6 @@ MIXED = np.concatenate([np.full(8, 1e6), np.linspace(0.1, 5, 56)]).astype(np.flo
         ("y[i] = x[i] * float32(1.00003)", MIXED, False),
         ("y[i] = x[i] * float32(1.0095)", np.linspace(0.1, 5, 64).astype(np.float16), False),
         ("y[i] = x[i] * float32(1.0004)", np.linspace(0.1, 5, 64).astype(np.float16), True),  # a last place, at most
-        ("y[i] = x[i] * x[i] * float32(0)", np.zeros(64, np.float32), True),
     ],
 )
 def test_an_element_is_right_by_its_own_size(does, x, right):
@@ -303,17 +302,97 @@ def test_an_input_that_is_stored_to_and_restored_is_seen():
     assert "x is an input, and line 5 stores to it, though it holds again" in str(verdict)
 
 
-def test_an_input_of_one_value_is_named_and_one_that_varies_is_not():
-    x = np.ones(64, np.float32)
+def counted(n=32, kind="f4"):
+    return np.arange(n, dtype=kind)
 
-    how = {"want": lambda x, w: x * w, "grid": 1, "block": 64}
-    turned, w = of_lines("x, w, y", "y[cuda.grid(1)] = x[63 - cuda.grid(1)] * w[0]"), np.full(1, 2.0, np.float32)
-    verdict = check(turned, args=(x, w, 0 * x), **how)
-    assert verdict.passed and verdict.notes == ("x has one value: it cannot tell x[i] from x[j]",)
-    assert str(verdict).endswith("\nnote: x has one value: it cannot tell x[i] from x[j]")
-    x = np.arange(64, dtype=np.float32)
-    verdict = check(turned, args=(x, w, 0 * x), **how)
-    assert not verdict.passed and verdict.notes == ()
+
+@pytest.mark.parametrize(
+    ("does", "want", "x"),
+    [
+        ("y[i] = 2 * i", lambda x: 2 * x, counted()),
+        ("y[i] = x[0] if i == 0 else float32(496)", lambda x: np.append(x[0], np.full(31, x.sum())), counted()),
+        ("y[i] = x[31]", lambda x: np.full(32, x.max()), counted()),
+        ("y[i] = x[31 - i]", lambda x: x.copy(), np.ones(32, "f4")),
+        ("y[i] = x[i] if x[i] else float32(0)", lambda x: x + x, np.zeros(32, "f4")),
+        ("y[i // 4, i % 4] = x[i % 4, i // 4]", lambda x: 1 * x, np.add.outer(counted(4), counted(4))),
+        ("y[i] = x[i]", lambda x, y: np.add(x, y, y), counted()),
+        ("y[i] = x[i]", lambda x: np.sort(x), counted(32, "i4")),
+    ],
+)
+def test_what_the_given_numbers_hide_is_found_with_others(does, want, x):
+    made = of_lines("x, y", "i = cuda.grid(1)", does)
+    verdict = check(made, want=want, args=(x, 0 * x), grid=1, block=x.size)
+    assert verdict.findings[0].pattern == "other numbers" and "the reference assert it" in verdict.hint(9)
+    assert verdict.hint().startswith("What is wrong: other numbers: right with your numbers, wrong with others of the s")
+    assert verdict.tried == ("your numbers", "others of the same shapes") and 0 < verdict.wrong <= verdict.size
+    given = check(made, want=want, args=lambda: (x, 0 * x), grid=1, block=x.size)  # a function's stay
+    assert given.passed and given.tried == ("your numbers", "your numbers, drawn again")
+
+
+def test_an_input_of_one_value_is_named():
+    x, w = np.ones(64, np.int32), np.full(1, 2, np.int32)
+    turned = of_lines("x, w, y", "y[cuda.grid(1)] = x[63 - cuda.grid(1)] * w[0]")
+    verdict = check(turned, want=lambda x, w: x * w, args=(x, w, 0 * x), grid=1, block=64)
+    assert verdict.passed and verdict.notes[0] == "x has one value: it cannot tell x[i] from x[j]"
+    assert verdict.notes[1].endswith("others of the same shapes: the reference reads no array that may have them")
+
+
+NUMBERS = {
+    "random": lambda draw, n: draw.standard_normal(n),
+    "in order": lambda draw, n: np.sort(draw.standard_normal(n)),
+    "counted": lambda _, n: np.arange(n),
+    "alike": lambda _, n: np.full(n, 3),
+    "none": lambda _, n: np.zeros(n),
+    "a mask": lambda draw, n: draw.integers(0, 2, n),
+}
+RIGHT = {  # a body, its reference, and whole numbers beside x that it needs to be valid
+    "y[i] = x[k[i]]": (lambda x, k: x[k], lambda draw, n: draw.integers(0, n, n)),
+    "y[k[i]] = x[i]": (lambda x, k, y: y.__setitem__(k, x), lambda draw, n: draw.permutation(n)),
+    "y[i] += x[i] * k[i] + 1": (lambda x, k, y: np.add(y, x * k + 1, out=y), lambda draw, n: draw.integers(-9, 9, n)),
+    "y[i] = 0\nfor j in range(k[i], k[i + 1]):\n    y[i] += x[j]": (
+        lambda x, k: np.array([x[k[i] : k[i + 1]].sum() for i in range(len(k) - 1)], x.dtype),
+        lambda draw, n: np.sort(draw.integers(0, n + 1, n + 1)),
+    ),
+    "y[i] = x[i] if x[i] > 0 else -x[i] / 2": (lambda x: np.where(x > 0, x, -x / 2), lambda *_: 0),
+}
+
+
+@given(st.sampled_from(list(RIGHT)), st.sampled_from(list(NUMBERS)), st.integers(1, 70), st.sampled_from(["f4", "f8"]))
+@settings(max_examples=60, deadline=None)
+def test_right_kernels_are_right_with_others_and_indices_stay_valid(does, how, n, kind):
+    draw, (want, whole) = np.random.default_rng(n), RIGHT[does]
+    made = of_lines("x, k, y, n", "i = cuda.grid(1)", "if i < n:", textwrap.indent(does, "    "))
+    args = NUMBERS[how](draw, n).astype(kind), np.array(whole(draw, n), "i4", ndmin=1), np.zeros(n, kind), n
+    verdict = check(made, want=want, args=args, grid=-(-n // 32), block=32).raise_if_wrong()
+    assert "others of the same shapes" in verdict.tried or "reads no array that may have" in str(verdict)
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_others_that_the_reference_does_not_bear_are_not_tried(even):
+    def want(x):
+        assert (np.diff(x) > 0).all(), "in order"
+        return np.full(32, x.max())
+
+    x = counted() if even else counted() ** 2
+    verdict = check(of_lines("x, y", "y[cuda.grid(1)] = x[31]"), want=want, args=(x, 0 * x), grid=1, block=32)
+    assert verdict.passed and verdict.tried == ("your numbers",)
+    assert "not tried at others of the same shapes: the reference " in verdict.notes[0]
+
+
+def test_what_the_reference_does_not_read_stays():
+    x, w = counted(), counted() + 1
+
+    made = of_lines("x, w, y", "i = cuda.grid(1)", "y[i] = x[i] * w[i]")
+    verdict = check(made, want=lambda x, _: x * (counted() + 1), args=(x, w, 0 * x), grid=1, block=32)
+    assert verdict.passed and len(verdict.tried) == 2
+
+
+def test_arrays_and_a_grid_of_n_are_tried_in_several_sizes():
+    verdict = sized("y[i] = 2 * x[i]", args=drawn())
+    tried = "n = 1; n = 31; n = 32; n = 33; n = 100; n = 70; n = 70, others of the same shapes"
+    assert verdict.passed and verdict.notes == (f"right at {tried}",)
+    verdict = sized("y[i] = 2 * x[i] if n != 33 else x[i]", args=drawn())
+    assert verdict.subject == "made at n = 33" and verdict.notes[1] == "wrong at n = 33"
 
 
 def test_a_reference_over_whole_numbers_meets_no_numbers_that_it_cannot_bear():
