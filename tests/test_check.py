@@ -365,31 +365,33 @@ def mask(text):
     return np.array([c == "x" for c in text])
 
 
-@pytest.mark.parametrize(
-    ("text", "tiles", "words"),
-    [
-        ("x.......", (), "the first of 8 along t"),
-        ("xx......", (), "the first 2 of 8 along t"),
-        (".......x", (), "the last of 8 along t"),
-        ("...x...x...x...x", (), "the last element of each tile of 4 along t"),
-        ("..xx..xx..xx..xx..xx", (), "every second tile of 2 along t, beginning with the second"),
-        (".xxx.xxx.xxx", (), "the last 3 elements of each tile of 4 along t"),
-        ("x...x...x...", (), "the first element of each tile of 4 along t"),
-        ("....xx..xx..xx..", (4,), "the first 2 elements of each tile of 4 along t but the first"),
-        (".x...x...x...x..", (), "1 element from place 1 of each tile of 4 along t"),
-        ("xxxx....xxxx....", (), "every second tile of 4 along t, beginning with the first"),
-        ("...x....", (), "t = 3 of 0..7"),
-        ("..xxxxxx", (), "t = 2 and beyond"),
-    ],
-)
-def test_words_of_a_rule(text, tiles, words):
-    assert rules_of(mask(text), tiles)[0].words("t", len(text)) == words
+RULES = """
+x.......             the first of 8 along t
+xx......             the first 2 of 8 along t
+.......x             the last of 8 along t
+...x...x...x...x     the last element of each tile of 4 along t
+..xx..xx..xx..xx..xx every second tile of 2 along t, beginning with the second
+.xxx.xxx.xxx         the last 3 elements of each tile of 4 along t
+x...x...x...         the first element of each tile of 4 along t
+.x...x...x...x..     1 element from place 1 of each tile of 4 along t
+xxxx....xxxx....     every second tile of 4 along t, beginning with the first
+...x....             t = 3 of 0..7
+..xxxxxx             t = 2 and beyond
+"""
+
+
+@pytest.mark.parametrize("line", RULES.strip().splitlines())
+def test_words_of_a_rule(line):
+    text, words = line.split(maxsplit=1)
+    assert rules_of(mask(text))[0].words("t", len(text)) == words
 
 
 def test_a_tile_need_not_be_seen_twice_if_it_is_likely():
     once = mask("." * 31 + "x" + ".")
     assert [rule.words("t", 33) for rule in rules_of(once, (32,))] == ["the last element of each tile of 32 along t"]
     assert [rule.kind for rule in rules_of(once)] == ["one"]
+    later = rules_of(mask("....xx..xx..xx.."), (4,))[0].words("t", 16)
+    assert later == "the first 2 elements of each tile of 4 along t but the first"
 
 
 @settings(max_examples=300, deadline=None)
