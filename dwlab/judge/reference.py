@@ -194,9 +194,9 @@ def against(
 
     args: NumPy arrays and numbers, left as they are. Where the kernel is right, within ANEW_SECONDS, the arrays that
     the reference reads get other numbers: the same in another order and halved; up to three different ones not halved;
-    of a single one several quarters. Zeros stay, and what ascends by uneven steps. Rows of whole numbers, maybe
-    indices, change places, of all arrays of one length alike, and stay if such an array ascends. What else has to hold,
-    an order or a symmetry, the reference may assert: where it raises, no others are tried, as a note says.
+    of a single one several quarters. Zeros stay, and a row that ascends keeps its order. Rows of whole numbers, maybe
+    indices, change places, of all arrays of one length alike, and stay if such a row ascends. What else has to hold,
+    a symmetry for instance, the reference may assert: where it raises, no others are tried, as a note says.
     Or a function of sizes that makes them, `def args(n=1000)`: the kernel is tried at each of SIZES, several sizes with
     each other, and twice at the defaults. grid, block: a launch's, or functions of these sizes; with a grid that is
     none no size is beyond its default. With arrays and a grid of n those as long as the first are cut off or begun
@@ -241,7 +241,7 @@ def against(
             continue
         if kind == OTHERS:
             look = (
-                "what do your numbers hide? If they have to be so, in order for instance, let the reference assert it"
+                "what do your numbers hide? If they have to be so, a symmetry for instance, let the reference assert it"
             )
             text = f"right with your numbers, wrong with {OTHERS}: "
             hidden = [Finding("other numbers", text + str(one), f"{one.look}; {look}") for one in found.findings]
@@ -265,10 +265,10 @@ def _others(want: Callable, args: Sequence) -> list:
     draw, (run, reads) = np.random.default_rng(0), writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
-    steps = {i: np.diff(one.real.astype(float)) for i, one in arrays.items()}
-    kept = {i for i, by in steps.items() if by.any() and (by >= 0).all() and np.ptp(by) > by.max() / 4}
+    steps = {i: np.diff(one.real.astype(float)) for i, one in arrays.items() if one.ndim == 1}
+    rising = {i for i, by in steps.items() if by.any() and (by >= 0).all()}  # row pointers, a grid, a sorted table
     other: dict[int, np.ndarray] = {}
-    for i in arrays.keys() - (kept | whole if whole & kept else kept):
+    for i in arrays.keys() - (whole if whole & rising else set()):
         new, known = arrays[i].copy(), np.unique(arrays[i])
         few = len(known) < 4
         moved = few | (new != 0)
@@ -277,7 +277,7 @@ def _others(want: Callable, args: Sequence) -> list:
         elif len(known) == 1:
             new[:] = (known[0] or 1) * draw.integers(1, 4, new.shape) / 4
         else:
-            new[moved] = draw.permutation(new[moved]) / (2 - few)
+            new[moved] = (new[moved] if i in rising else draw.permutation(new[moved])) / (2 - few)
         if not _same(new, arrays[i]) and reads(i, np.full_like(new, new.flat[-1])):
             other[i] = new
     if not other:
