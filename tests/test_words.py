@@ -201,7 +201,7 @@ def test_terms_are_explained_and_used():
     assert 50 <= len(TERMS) <= 85
     names = [row[0] for row in TERMS]
     assert names == sorted(names, key=str.lower) and len(set(names)) == len(names)
-    sources = {"CUDA", "Nsight", "PTX", "CUTLASS", "Triton", "Roofline", "FusePlanner", "papers"}
+    sources = {"CUDA", "Nsight", "PTX", "CUTLASS", "Triton", "Roofline", "FusePlanner", "papers", "ours"}
     places = [
         *(ROOT / "notebooks" / "src").glob("*.py"),
         *(ROOT / "dwlab").rglob("*.py"),
