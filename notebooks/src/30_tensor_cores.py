@@ -11,7 +11,7 @@
 import numpy as np
 from numba import float32
 
-from dwlab import banner, check, cuda, mode, stages, study, xray
+from dwlab import banner, check, cuda, mode, records, stages, study, xray
 from dwlab.compiler import inspect
 from dwlab.judge.tools import agree, launched, of_fragments, poisoned
 from dwlab.kernels.parts import ptx
@@ -308,15 +308,15 @@ print(f"one product: {for_a_word[1, 1]:.1f} multiply-adds for a word; you predic
 # %% [markdown]
 # Already one product has more than twice the multiply-adds for a word of a register tile of 4 × 4, in one instruction in place of
 # 32. A tile of 4 × 4 products holds 64 sums in each lane. How large may it be? A thread has 255 registers at most; what does not
-# fit lies in **local memory**, which is device memory. By the compiler, where one is installed:
+# fit lies in **local memory**, which is device memory. By the compiler, or where none is installed as recorded:
 
 # %% tags=["nbval-ignore-output", "folded"]
 rows = []
-for P, Q in ((2, 4), (4, 4), (4, 8)) if not inspect.missing() else ():
+for P, Q in () if inspect.missing() else ((2, 4), (4, 4), (4, 8)):
     arrays = [np.ones(shape, np.float32) for shape in ((16 * P, 64), (8 * Q, 64), (16 * P, 8 * Q))]
     made = inspect.compile(warp_tile(P, Q), signature=arrays, block=32, cc="9.0")
     rows.append((f"{P} × {Q}", f"{4 * P * Q}", f"{made.registers}", f"{made.local_bytes:,}"))
-print(tabular.columns(("products", "sums of a lane", "registers", "local bytes"), rows) if rows else tabular.wrapped(inspect.missing()))
+print(tabular.columns(("products", "sums of a lane", "registers", "local bytes"), rows) if rows else records.shown("30"))
 
 # %% [markdown]
 # 4 × 8 products, 128 sums, still fit with all that a lane needs besides. For twice as many there are not 255 registers.
