@@ -23,23 +23,29 @@ import pytest
 from rerun import rerun
 
 from dwlab import mode, records, report
-from dwlab.kernels.registry import ids
+from dwlab.gpu import machine, specs
+from dwlab.kernels.registry import ids, stage
+from dwlab.model import timemodel
 from dwlab.problems import PAPER
 from dwlab.records import epochs, ladder, method
-from dwlab.report import PUBLISHED
+from dwlab.report import PUBLISHED, evidence
 from dwlab.widgets import moves
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 Span = tuple[float, float]
-SHAPE_OF_PAPER = records.shape_text(PAPER)
 COMPULSORY = PAPER.compulsory_bytes("forward") / 1e6  # MB
 N = r"(?P<us>[\d,]+(?:\.\d+)?)"
+DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 @functools.cache
 def cells(lesson: str) -> list[nbformat.NotebookNode]:
     (path,) = NOTEBOOKS.glob(f"{lesson}_*.ipynb")
     return nbformat.read(path, as_version=4).cells
+
+
+LESSONS = sorted(path.stem[:2] for path in NOTEBOOKS.glob("*.ipynb"))
+CODE = [(at, place, one) for at in LESSONS for place, one in enumerate(cells(at)) if one.cell_type == "code"]
 
 
 def gpu_of(cell) -> str | None:
@@ -55,14 +61,9 @@ def printed(cell) -> str:
 
 def cell_of(lesson: str, fragment: str) -> nbformat.NotebookNode:
     """The code cell of a lesson with this text in its source."""
-    found = [c for c in cells(lesson) if c.cell_type == "code" and fragment in c.source]
-    assert len(found) == 1, (
-        f"lesson {lesson} has {len(found)} code cells with {fragment!r}: mend the table of this test"
-    )
+    found = [cell for at, _, cell in CODE if at == lesson and fragment in cell.source]
+    assert len(found) == 1, f"lesson {lesson} has {len(found)} cells with {fragment!r}: mend the table of this test"
     return found[0]
-
-
-# what the records have
 
 
 def span(rows: Iterable[Mapping]) -> Span | None:
@@ -95,7 +96,7 @@ def paper_rows(gpu: str) -> dict[str, list[dict]]:
     """id -> the recorded rows of its newest kernel."""
     found = {}
     for (id, problem, dtype, _), rows in kernels(gpu).items():
-        if (problem, dtype) == (SHAPE_OF_PAPER, PAPER.dtype):
+        if (problem, dtype) == (records.shape_text(PAPER), PAPER.dtype):
             found[id] = max(found.get(id, rows), rows, key=lambda rows: rows[-1]["date"])
     return found
 
@@ -131,21 +132,15 @@ def network_span(gpu: str, of: Mapping[str, str]) -> Span | None:
     return span(rows[-1:])
 
 
-def copied_span(gpu: str, of: Mapping[str, str]) -> Span | None:
-    """Of the bytes that a path at the study's shape must move, at the recorded copy speeds."""
-    rates = [run.ceilings["copy_gbps"] for run in runs(gpu) if run.ceilings.get("copy_gbps")]
-    moved = PAPER.compulsory_bytes(of["path"]) / 1e3
-    return (moved / max(rates), moved / min(rates)) if rates else None
+def ceiling_span(
+    gpu: str, of: Mapping[str, str], name: str = "copy_gbps", amount=PAPER.compulsory_bytes, unit=1e3
+) -> Span | None:
+    """Of what a path at the study's shape must move or multiply, at the recorded rates."""
+    rates = [run.ceilings[name] for run in runs(gpu) if run.ceilings.get(name)]
+    return (amount(of["path"]) / unit / max(rates), amount(of["path"]) / unit / min(rates)) if rates else None
 
 
-def multiplied_span(gpu: str, of: Mapping[str, str]) -> Span | None:
-    """Of a path's multiply-adds at the study's shape, at the recorded rates."""
-    rates = [run.ceilings["fma_tflops"] for run in runs(gpu) if run.ceilings.get("fma_tflops")]
-    work = PAPER.flops_of(of["path"]) / 1e6
-    return (work / max(rates), work / min(rates)) if rates else None
-
-
-# how a printed time is tied to a record
+multiplied_span = functools.partial(ceiling_span, name="fma_tflops", amount=PAPER.flops_of, unit=1e6)
 
 
 @dataclass(frozen=True)
@@ -181,12 +176,12 @@ TIED = (
     Rule("20", "times the floor", rf"^(?P<stage>(?!floor)\w+) +{N} µs", WEIGHT_GRAD),
     Rule("15", REACHED, rf"{ID} +{N} µs"),
     Rule("16", REACHED, rf"{ID} +{N} µs"),
-    Rule("10", "floor_us = compulsory", rf"^floor +{N} µs", FORWARD, copied_span),
-    Rule("10", "at most {100", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
-    Rule("12", "def wavefront_us", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, copied_span),
-    Rule("13", "copied = compulsory", rf"^copy speed +{N} µs", FORWARD, copied_span),
-    Rule("20", "times the floor", rf"^floor +{N} µs", WEIGHT_GRAD, copied_span),
-    Rule("15", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +{N} µs", span=copied_span),
+    Rule("10", "floor_us = compulsory", rf"^floor +{N} µs", FORWARD, ceiling_span),
+    Rule("10", "at most {100", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, ceiling_span),
+    Rule("12", "def wavefront_us", rf"^compulsory bytes at copy speed +{N} µs", FORWARD, ceiling_span),
+    Rule("13", "copied = compulsory", rf"^copy speed +{N} µs", FORWARD, ceiling_span),
+    Rule("20", "times the floor", rf"^floor +{N} µs", WEIGHT_GRAD, ceiling_span),
+    Rule("15", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +{N} µs", span=ceiling_span),
     Rule("15", FLOORS, rf"^(?P<path>\w+) +[\d,.]+ +[\d,.]+ µs +[\d,.]+ +{N} µs", span=multiplied_span),
     Rule("23", "evidence.predicted(gpu", rf"^(?P<path>\w+)/(?P<stage>\w+) .* {N} +[+-]\d+% +\w+$"),
     Rule("24", "a plain launch", rf": (?P<stage>\w+) takes {N} µs", FORWARD),
@@ -199,8 +194,6 @@ TIED = (
 # lines with times that no record has: lesson, cell, pattern
 CEILING = "what bytes or FLOPs take at a ceiling, or wavefronts at the clock"
 OWN = "a kernel, a launch or a batch of the notebook's own"
-SHAPE = "stages on shapes that are not recorded"
-EXAMPLE = "not of a GPU, an example"
 OTHERS = (
     (OWN, "10", "floor_us = compulsory", r"^naive, float32 "),
     (CEILING, "10", "at most {100", r" at copy speed "),
@@ -208,23 +201,15 @@ OTHERS = (
     (CEILING, "11", "def slots", r"^the arithmetic alone"),
     (CEILING, "12", "def wavefront_us", r" at copy speed |^predicted from the wavefronts "),
     (OWN, "14", "predicted_best_windows} windows", r"^ *\d+ × +\d+: "),
-    (EXAMPLE, "13", "a ratio of {16.36", r"on a P100: "),
-    (SHAPE, "14", "'problem':39", r"^B=\d+ "),
+    ("an example, of no GPU", "13", "a ratio of {16.36", r"on a P100: "),
+    ("stages on shapes that are not recorded", "14", "'problem':39", r"^B=\d+ "),
     (CEILING, "23", "evidence.predicted(gpu", r"^\w+/tiles "),
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
     (OWN, "36", "timing.measure", r"^PyTorch "),
     (OWN, "40", "surfaces.model(", r"."),
 )
-WITH_GPU = tuple(
-    (path.stem[:2], number)
-    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
-    for number, cell in enumerate(cells(path.stem[:2]))
-    if cell.cell_type == "code" and gpu_of(cell)
-)
 TIME = re.compile(r"\d (?:µs|ms)\b")
-FROM_TABLES = re.compile(
-    r"(?:from dwlab\.widgets import moves\n\n)?(?:tables\.\w+|moves\.left)\(.*\)"
-)  # of the records
+FROM_TABLES = re.compile(r"(?:from dwlab\.widgets import moves\n\n)?(?:tables\.\w+|moves\.left)\(.*\)")
 # cells that a GPU printed, of the records alone; of a machine without a GPU all are such
 FROM_RECORDS = (
     ("35", "parts_of_networks()"),
@@ -308,29 +293,19 @@ def lines_with_times(text: str) -> list[str]:
     return found
 
 
-# the times
-
-
 def test_every_stored_time_of_a_gpu_is_tied_to_a_record_or_named_as_one_that_none_has():
-    counts = defaultdict(int)
-    for lesson, place in WITH_GPU:
-        cell = cells(lesson)[place]
-        if FROM_TABLES.fullmatch(cell.source) or (lesson, place) in PRINTED:
+    for lesson, place, cell in CODE:
+        if not gpu_of(cell) or FROM_TABLES.fullmatch(cell.source) or (lesson, place) in PRINTED:
             continue  # below
-        patterns = [("tied", r.pattern) for r in TIED if r.lesson == lesson and r.cell in cell.source]
-        patterns += [(why, p) for why, at, fragment, p in OTHERS if at == lesson and fragment in cell.source]
-        for line in lines_with_times(printed(cell)):
-            why = next((why for why, pattern in patterns if re.search(pattern, line)), None)
-            assert why, f"lesson {lesson}, In [{cell.execution_count}]: neither tied to a record nor named: {line!r}"
-            counts[why] += 1
-    print("\n".join(f"{count:5} lines: {why}" for why, count in counts.items()))
+        patterns = [rule.pattern for rule in TIED if rule.lesson == lesson and rule.cell in cell.source]
+        patterns += [pattern for _, at, fragment, pattern in OTHERS if at == lesson and fragment in cell.source]
+        new = [one for one in lines_with_times(printed(cell)) if not any(re.search(each, one) for each in patterns)]
+        assert new == [], f"lesson {lesson}, In [{cell.execution_count}]: neither tied to a record nor named"
 
 
 def test_every_rule_reads_something_where_its_cell_is_of_a_gpu():
     for place, rule in enumerate(TIED):
-        assert not gpu_of(cell_of(rule.lesson, rule.cell)) or read(place), (
-            f"lesson {rule.lesson}: no line is {rule.pattern}"
-        )
+        assert read(place) or not gpu_of(cell_of(rule.lesson, rule.cell)), f"lesson {rule.lesson}: no {rule.pattern}"
     for why, lesson, fragment, pattern in OTHERS:
         cell = cell_of(lesson, fragment)
         assert not gpu_of(cell) or re.search(pattern, printed(cell), re.M), (why, lesson, pattern)
@@ -338,18 +313,13 @@ def test_every_rule_reads_something_where_its_cell_is_of_a_gpu():
 
 
 NOT_RECORDED = {"forward/tiles", "input_grad/tiles", "weight_grad/tiles"}  # the study's shape is not what they are for
-OUTSIDE: dict[tuple[str, str], str] = {}
-"""(lesson, stage) -> why a stored time is not among the recorded ones. One that is again must be taken out here."""
 
 
 def test_stored_times_are_among_the_recorded_ones():
     unknown = {one.named for one in stored() if one.span is None}
-    assert unknown <= NOT_RECORDED, f"no record has {sorted(unknown - NOT_RECORDED)}"
-    far = {}
-    for one in stored():
-        if one.span and not one.fits():
-            far[one.rule.lesson, one.named] = f"{one.line!r}: recorded {one.span}, to {nine_in_ten(one.gpu):.4f} of it"
-    assert far.keys() == OUTSIDE.keys(), "\n".join(str(one) for one in far.items())
+    assert unknown <= NOT_RECORDED
+    far = [f"{one.line!r}: recorded {one.span}" for one in stored() if one.span and not one.fits()]
+    assert far == []
 
 
 def without_a_gpu(cell) -> bool:
@@ -358,11 +328,10 @@ def without_a_gpu(cell) -> bool:
 
 
 PRINTED = [
-    (path.stem[:2], place)
-    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
-    for place, cell in enumerate(cells(path.stem[:2]))
-    if cell.cell_type == "code" and lines_with_times(printed(cell)) and not re.search(r"^grade\(", cell.source, re.M)
-    if without_a_gpu(cell) or any(lesson == path.stem[:2] and text in cell.source for lesson, text in FROM_RECORDS)
+    (lesson, place)
+    for lesson, place, cell in CODE
+    if lines_with_times(printed(cell)) and not re.search(r"^grade\(", cell.source, re.M)
+    if without_a_gpu(cell) or any(at == lesson and text in cell.source for at, text in FROM_RECORDS)
 ]
 
 
@@ -381,19 +350,16 @@ def numbers(text: str) -> list[str]:
 def test_a_table_shows_the_times_of_its_text():
     # What a reader sees is the HTML; what the tests here read is the text beside it.
     seen = 0
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        for cell in (c for c in cells(path.stem[:2]) if c.cell_type == "code"):
-            for data in (o.get("data", {}) for o in cell.outputs):
-                page = data.get("text/html", "")
-                if not re.search("<(?:img|style|svg)", page) and lines_with_times(data.get("text/plain", "")):
-                    seen += 1
-                    assert numbers(page) == numbers(data["text/plain"]), cell.source
+    for data in (output.get("data", {}) for *_, cell in CODE for output in cell.outputs):
+        page = data.get("text/html", "")
+        if not re.search("<(?:img|style|svg)", page) and lines_with_times(data.get("text/plain", "")):
+            seen += 1
+            assert numbers(page) == numbers(data["text/plain"]), page
     assert seen
 
 
 def test_what_lessons_print_of_tables_of_the_records_is_what_the_records_say():
-    code = [cell for path in sorted(NOTEBOOKS.glob("*.ipynb")) for cell in cells(path.stem[:2]) if "outputs" in cell]
-    shown = [cell for cell in code if FROM_TABLES.fullmatch(cell.source)]
+    shown = [cell for *_, cell in CODE if FROM_TABLES.fullmatch(cell.source)]
     for cell in shown:
         now = str(eval(cell.source.split("\n")[-1], {"tables": report, "moves": moves})).strip()
         assert now in printed(cell), f"build anew: {cell.source}"
@@ -402,58 +368,34 @@ def test_what_lessons_print_of_tables_of_the_records_is_what_the_records_say():
 
 def test_a_stored_time_that_is_wrong_is_found():
     # Doubled, halved, and, where it is printed to two digits and more, wrong by a tenth.
-    wide, found, all_of = set(), defaultdict(int), defaultdict(int)
-    for one in stored():
-        if one.span and (one.rule.lesson, one.named) not in OUTSIDE:
-            assert one.fits()
-            if one.span[1] / one.span[0] > 1.1:
-                wide.add(one.named)
-                continue
-            for factor in (2, 1 / 2, 1.1, 1 / 1.1) if one.us > 10 else (2, 1 / 2):
-                missed = one.times(factor).fits()
-                all_of[one.rule.span] += 1
-                found[one.rule.span] += not missed
-    most = {"backward/naive"} & {one.named for one in stored()}
-    assert wide == {"launch_span"} | most, "the host's time, and the kernel whose recorded runs differ most"
-    assert found == all_of and all_of.keys() > {stage_span, copied_span}
+    wide = {one.named for one in stored() if one.span and one.span[1] / one.span[0] > 1.1}
+    sharp = [one for one in stored() if one.span and one.named not in wide]
+    factors = ((one, factor) for one in sharp for factor in ((2, 1 / 2, 1.1, 1 / 1.1) if one.us > 10 else (2, 1 / 2)))
+    assert sharp and not [one.line for one, factor in factors if one.times(factor).fits()]
+    known = {"launch_span", "backward/naive"}  # the host's time, and the kernel whose recorded runs differ most
+    assert wide == known & {one.named for one in stored()}
 
 
-# Times of a notebook's own kernels: lesson, cell, what lines begin with, which of a line's numbers after that is the
-# time, and what the numbers must make that is one for all lines of the cell.
+# Times of a notebook's own kernels: lesson, cell, what lines begin with, and what the numbers behind that make, which
+# is one for all lines of the cell.
 BESIDE = (
-    ("14", "predicted_best_windows} windows", r"^ *\d+ × +\d+:", 0, lambda n: n[0] / n[1]),
-    ("14", "'problem':39", r"^(?=B=)", 4, lambda n: n[4] / n[5] / n[0]),
-    ("14", "'problem':39", r"^(?=B=)", 7, lambda n: n[7] / n[8] / n[0]),
-    ("24", 'where = f"this GPU', r"^\D+(?= \d\.\d{3} )", 0, lambda n: n[0] * n[2]),
-    ("36", "timing.measure", r"^PyTorch 2.11.0 \D+(?= \d)", 0, lambda n: n[0] / n[3]),
+    ("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]", lambda n: n[0] / n[1]),
+    ("14", "'problem':39", r"(?=(B=.*))B=", lambda n: n[4] / n[5] / n[0]),
+    ("14", "'problem':39", r"(?=(B=.*))B=", lambda n: n[7] / n[8] / n[0]),
+    ("24", 'where = f"this GPU', r"(\D+)(?= \d\.\d{3} )", lambda n: n[0] * n[2]),
+    ("36", "timing.measure", r"(PyTorch 2.11.0 \D+)(?= \d)", lambda n: n[0] / n[3]),
 )
 
 
-@pytest.mark.parametrize(("lesson", "fragment", "begins", "place", "makes"), BESIDE, ids=[row[0] for row in BESIDE])
-def test_a_time_of_a_kernel_of_the_lessons_own_agrees_with_what_stands_beside_it(
-    lesson, fragment, begins, place, makes
-):
-    cell = cell_of(lesson, fragment)
-    if not gpu_of(cell):
-        pytest.skip("not of a GPU")
-    found = []
-    for line in printed(cell).split("\n"):
-        if match := re.match(begins, line):
-            found.append([number(n)[0] for n in re.findall(r"\d[\d,]*(?:\.\d+)?", line[match.end() :])])
-    made = [makes(one) for one in found]
+@pytest.mark.parametrize(("lesson", "fragment", "begins", "makes"), BESIDE)
+def test_a_time_of_a_kernel_of_the_lessons_own_agrees_with_what_stands_beside_it(lesson, fragment, begins, makes):
+    made = [makes(row) for row in table(lesson, fragment, begins).values()]
     assert len(made) > 2 and spread(made) < 1.03, made
-    for at, one in enumerate(found):
-        for factor in (1.2, 0.8):
-            wrong = makes([factor * n if k == place else n for k, n in enumerate(one)])
-            assert spread([*made[:at], wrong, *made[at + 1 :]]) > 1.1, one
 
 
 def test_a_time_that_nobody_tied_is_found():
-    cell = cell_of("12", "stages_shown")
-    text = printed(cell) + "\nby hand        812 µs\n\n            time (µs)\nby hand     812   1.5\n"
-    new = [line for line in lines_with_times(text) if line not in lines_with_times(printed(cell))]
-    assert new == ["by hand        812 µs", "by hand     812   1.5"]
-    assert not any(re.search(rule.pattern, line) and rule.lesson == "12" for rule in TIED for line in new[1:])
+    times = ["by hand        812 µs", "by hand     812   1.5"]
+    assert lines_with_times(f"812 bytes\n{times[0]}\n\n            time (µs)\n{times[1]}\n\n812 1.5") == times
 
 
 # sentences that compare numbers, in the lessons' text cells
@@ -467,12 +409,18 @@ def us(lesson: str, named: str) -> float:
 def table(lesson: str, fragment: str, pattern: str) -> dict[str, list[float]]:
     """Lines of a stored output: what the pattern's group names -> the numbers after it, of the first such line."""
     found = {}
-    for line in printed(cell_of(lesson, fragment)).split("\n"):
-        if match := re.match(pattern, line):
-            rest = re.findall(r"-?\d[\d,]*(?:\.\d+)?", line[match.end() :])
-            found.setdefault(" ".join(match[1].split()), [float(n.replace(",", "")) for n in rest])
+    for text in printed(cell_of(lesson, fragment)).split("\n"):
+        if match := re.match(pattern, text):
+            numbers = [number(n)[0] for n in DIGITS.findall(text[match.end() :])]
+            found.setdefault(" ".join(match[1].split()), numbers)
     assert found, f"lesson {lesson} prints no line that begins with {pattern}"
     return found
+
+
+def line(lesson: str, fragment: str, begins: str) -> list[float]:
+    """The numbers behind the first line of a stored output that begins so; without a fragment, of the lesson's text."""
+    text = printed(cell_of(lesson, fragment)) if fragment else prose(lesson)
+    return [number(n)[0] for n in DIGITS.findall(re.search(f"^{begins}(.*)", text, re.M)[1])]
 
 
 def spread(values: Iterable[float]) -> float:
@@ -484,23 +432,20 @@ def ceilings(name: str) -> list[float]:
     return [run.ceilings[name] for run in records.shown_runs() if run.ceilings.get(name)]
 
 
-def moved(stage: str, path: str = "forward") -> float:
-    from dwlab.kernels.registry import stage as of
-
-    return of(f"depthwise1d/{path}/{stage}").traffic(PAPER).bytes_moved
+def moved(name: str) -> float:
+    return stage(f"depthwise1d/forward/{name}").traffic(PAPER).bytes_moved
 
 
-def asked_11() -> dict[str, tuple[float, float, float]]:
-    """Of each kernel of lesson 11: µs, requested GB/s, MB requested."""
-    found = table("11", "by the mapping alone", r"(naive|by block|coalesced) +(?=\d)")
-    return {name: (us, rate, us * rate / 1e3) for name, (us, _, rate) in found.items()}
-
-
-def sweep_14() -> dict[str, list[float]]:
-    """Of each block of lesson 14: µs, clocks, wavefronts."""
-    return table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]")
-
-
+RUNS_11 = table("11", "by the mapping alone", r"(naive|by block|coalesced) +(?=\d)")  # µs, useful and requested GB/s
+SWEEP_14 = table("14", "predicted_best_windows} windows", r" *(\d+ × +\d+)[ :]")  # block -> µs, clocks, wavefronts
+SHAPES_14 = {  # (L, K) -> µs, clocks and wavefronts of shared, then of warp_tiled
+    tuple(int(n) for n in re.findall(r"[LK]=(\d+)", name)): row
+    for name, row in table("14", "'problem':39", r"(B=.* )padding=causal").items()
+}
+REACHED_16 = table("16", REACHED, r"depthwise1d/(\w+/\w+)")  # µs, percent of the copy speed, percent of the FMA rate
+WAYS_24 = table("24", 'where = f"this GPU', r"(naive|warp_tiled|best \([\w, ]+\)) ")  # s, percent, × naive, Amdahl's
+METHOD = method.newest(method.MethodRun)
+STEPS_40 = {step.name: step for step in reversed(METHOD.steps)}
 RUNGS = {one.name: one for one in ladder.newest().rungs}
 
 
@@ -513,38 +458,19 @@ def gain_32(name: str, over: str = "") -> float:
 def pairs_38() -> list[list[tuple[float, str]]]:
     """(times as fast fused, pair) of the groups of lesson 38: PWDW by type and batch."""
     pairs, _ = report.brought_to_pairs()
-    groups = itertools.product(("float32", "float16"), (1, 32))
-    return [
-        [(one.fusion, one.name) for one in pairs if one.fusion and (one.kind, one.dtype, one.batch) == ("pwdw", *group)]
-        for group in groups
-    ]
-
-
-def shapes_18() -> dict[tuple[int, int], list[float]]:
-    """Of each shape of lesson 14, (L, K): µs, clocks and wavefronts of shared, then of warp_tiled."""
-    found = table("14", "'problem':39", r"(B=\d+ H=\d+ L=\d+ K=\d+) padding=causal")
-    return {tuple(int(n) for n in re.findall(r"[LK]=(\d+)", name)): row for name, row in found.items()}
-
-
-def reached_16() -> dict[str, list[float]]:
-    """Of each stage of lesson 16: µs, percent of the copy speed, percent of the FMA rate."""
-    return table("16", REACHED, r"depthwise1d/(\w+/\w+)")
+    groups = itertools.product(["pwdw"], ["float32", "float16"], [1, 32])
+    return [[(p.fusion, p.name) for p in pairs if p.fusion and (p.kind, p.dtype, p.batch) == group] for group in groups]
 
 
 def newest(path: str, stage: str) -> records.Measurement:
     return records.best("depthwise1d", path, stage, PAPER)
 
 
-def ways_24() -> dict[str, list[float]]:
-    """Of our ways in the epoch of lesson 24: s, percent, × naive, Amdahl's."""
-    return table("24", 'where = f"this GPU', r"(naive|warp_tiled|best \([\w, ]+\)) ")
-
-
-def epoch_24() -> dict[str, tuple[float, float, float]]:
-    """Of each way of the recorded epoch: × naive, Amdahl's, share of the convolution."""
-    ways = {one.way: one for one in epochs.load_all()[-1].ways}
-    slow = ways["naive"]
-    return {n: (slow.epoch_s / w.epoch_s, slow.step_ms / w.predicted_ms(slow), w.share) for n, w in ways.items()}
+WAYS = {one.way: one for one in epochs.load_all()[-1].ways}
+EPOCH_24 = {  # × naive, Amdahl's, share of the convolution
+    name: (WAYS["naive"].epoch_s / way.epoch_s, WAYS["naive"].step_ms / way.predicted_ms(WAYS["naive"]), way.share)
+    for name, way in WAYS.items()
+}
 
 
 @functools.cache
@@ -560,131 +486,122 @@ def fusion_32() -> dict[tuple[str, str, int], tuple[float, float]]:
     }
 
 
-def fusing(wins: bool, **of: object) -> bool:
-    """Whether fusing wins, or loses, on the mean, in all rows of these kinds, types and batches."""
-    rows = {
-        key: row
-        for key, row in fusion_32().items()
-        if all(key[("kind", "dtype", "batch").index(k)] in v for k, v in of.items())
-    }
-    return bool(rows) and all((row[0] > 1) == wins for row in rows.values())
+def fusing(wins: bool, pattern: str) -> bool:
+    """Whether fusing wins, or loses, on the mean, in all rows whose kind, type and batch fit the pattern."""
+    rows = [row for key, row in fusion_32().items() if re.match(pattern, " ".join(map(str, key)))]
+    return rows != [] and all((row[0] > 1) == wins for row in rows)
 
 
-CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+# Lesson, sentences (" … " stands between two that are not neighbours), and whether they are so.
+CLAIMS = (
+    ("00", "starting the kernel takes longer than all that it does",
+     lambda: 2 * 960 * 4 / 1e3 / min(ceilings("copy_gbps")) < min(ceilings("launch_us"))),
     ("01", "the same GPU has slightly other ceilings. The launch is the host's time, and differs more.",
-     lambda: (
-         all(spread(ceilings(n)) < 1.02 for n in ("copy_gbps", "l2_gbps", "fma_tflops"))
-         and spread(ceilings("launch_us")) > 2
-     )),
+     lambda: all(spread(ceilings(n)) < 1.02 for n in ("copy_gbps", "l2_gbps", "fma_tflops"))
+     and spread(ceilings("launch_us")) > 2),
     ("01", "The best of them takes nine to ten times the floor",
      lambda: 9 < PUBLISHED["ms"]["warp_tiled"]["forward"] / (COMPULSORY / 732) < 10),
+    ("02", "On the H200 it is three quarters of the copy then, and of the ceiling a third",
+     lambda: (lambda copy, then: [round(4 * then / copy), round(3 * then / min(ceilings("copy_gbps")))] == [3, 1])(
+         *(line("02", 'records.shown("02")', one)[0] for one in ("copy", "through a tile, pitch 33")))),
     ("10", "With its compulsory bytes the kernel lies far below the roofline. With the bytes that it requests it would "
      "lie *above*",
-     lambda: (
-         us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
-         and moved("naive") / us("10", "forward/naive") / 1e3 > max(ceilings("copy_gbps"))
-     )),
+     lambda: us("10", "forward/naive") > 10 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
+     and moved("naive") / us("10", "forward/naive") / 1e3 > max(ceilings("copy_gbps"))),
+    ("10", "all of x goes by, 403 MB, more than an L2 holds",
+     lambda: round(4 * PAPER.B * PAPER.H * PAPER.L / 1e6) == 403
+     and max(one.l2_bytes or 0 for one in machine.known().values()) < 403e6),
     ("10", "On an H200 the counters agree with the passes and the pairs: there, blocks seem to start in that order. L2 "
      "delivers more",
-     lambda: (
-         table("10", "bill_of_reads", "(the same, in pairs)")["the same, in pairs"]
-         == table("10", "by the counters", "(memory to L2), by")["memory to L2"]
-         and table("10", "by the counters", "(L2 to L1), by")["L2 to L1"][0]
-         > table("10", "bill_of_reads", "(L2 to L1)")["L2 to L1"][0]
-     )),
+     lambda: line("10", "bill_of_reads", "the same, in pairs") == line("10", "by the counters", "memory to L2")
+     and line("10", "by the counters", "L2 to L1") > line("10", "bill_of_reads", "L2 to L1")),
     ("10", "of 89 GB loaded, about two come from the L2 and 1.6 from memory. Even those are four times what must be "
      "read",
-     lambda: (
-         [
-             round(row[-1], n)
-             for row, n in (
-                 (table("10", "bill_of_reads", "(requested) ")["requested"], 0),
-                 (table("10", "by the counters", "(L2 to L1), by")["L2 to L1"], 0),
-                 (table("10", "by the counters", "(memory) to L2, by")["memory"], 1),
-             )
-         ]
-         == [89, 2, 1.6]
-         and round(1.6 / table("10", "bill_of_reads", "(memory to L2, x) and w")["memory to L2, x"][-1]) == 4
-     )),
+     lambda: [round(line("10", "bill_of_reads", "requested")[0]), round(line("10", "by the counters", "L2 to L1")[0]),
+              round(line("10", "by the counters", "memory to L2")[0], 1),
+              round(1.6 / line("10", "bill_of_reads", "memory to L2, x and")[0])] == [89, 2, 1.6, 4]),
     ("11", "It requests a fifth of the bytes, and is nowhere near five times as fast.",
-     lambda: (
-         round(asked_11()["naive"][2] / asked_11()["coalesced"][2]) == 5
-         and us("11", "forward/naive") / us("11", "forward/coalesced") < 5 / 2
-     )),
+     lambda: round(math.prod(RUNS_11["naive"][::2]) / math.prod(RUNS_11["coalesced"][::2])) == 5
+     and us("11", "forward/naive") / us("11", "forward/coalesced") < 5 / 2),
     ("11", "the naive kernel got more bytes a second out of the same caches than this one requests",
-     lambda: asked_11()["naive"][1] > asked_11()["coalesced"][1]),
+     lambda: RUNS_11["naive"][2] > RUNS_11["coalesced"][2]),
     ("11", "On an H200 it loses: a fifth of the bytes, and more time than the naive kernel.",
-     lambda: (
-         round(asked_11()["naive"][2] / asked_11()["by block"][2]) == 5
-         and asked_11()["by block"][0] > asked_11()["naive"][0]
-     )),
+     lambda: round(math.prod(RUNS_11["naive"][::2]) / math.prod(RUNS_11["by block"][::2])) == 5
+     and RUNS_11["by block"][0] > RUNS_11["naive"][0]),
+    ("12", "has an H200's, few compared with the wavefronts",
+     lambda: next(row["shared_bank_conflicts"] for row in evidence.counters()[1] if row["stage"] == "shared")
+     < PAPER.B * PAPER.H * line("12", "wavefronts a row", "(?=.*a row)")[0] / 20),
     ("12", "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
-     lambda: (
-         "bmm" in newest("forward", "naive").peer
-         and newest("forward", "naive").speedup_vs_peer
-         < 1
-         < newest("forward", "wide").speedup_vs_peer
-         == pytest.approx(newest("forward", "wide").peer_time_us / newest("forward", "wide").time_us, 1e-3)
-     )),
+     lambda: "bmm" in newest("forward", "naive").peer
+     and newest("forward", "naive").speedup_vs_peer < 1 < newest("forward", "wide").speedup_vs_peer
+     == pytest.approx(newest("forward", "wide").peer_time_us / newest("forward", "wide").time_us, 1e-3)),
     ("12", "on an H200 the kernel is far from copy speed: the traffic fell by much more than the time",
-     lambda: (
-         us("12", "forward/shared") > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
-         and moved("coalesced") / moved("shared") > 2 * us("12", "forward/coalesced") / us("12", "forward/shared")
-     )),
-    ("12", "It may lie on either side of it",
-     lambda: 0.75 < table("12", "def wavefront_us", "(measured)")["measured"][1]),
+     lambda: us("12", "forward/shared") > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
+     and moved("coalesced") / moved("shared") > 2 * us("12", "forward/coalesced") / us("12", "forward/shared")),
+    ("12", "It may lie on either side of it … So up to a quarter of the counted wavefronts never happen, and the time "
+     "may be *below* the prediction. On the other hand no unit is busy in every single clock, which takes it *above*",
+     lambda: 0.75 < line("12", "def wavefront_us", "measured")[1]),
+    ("13", "Wavefronts fell by more than the time did … On an H200 `shared` spends its clocks on wavefronts. "
+     "`warp_tiled` needs many more clocks for a row than it has wavefronts",
+     lambda: (lambda a, b: a[0] / b[0] > a[2] / b[2] and spread((a[0], a[3])) < 1.1 and b[3] > 1.5 * b[0])(
+         *(line("13", "copied = compulsory", name) for name in ("shared", "warp_tiled")))),
+    ("14", "a quarter of its lanes has nothing to do, and the wavefronts go up by a third. At 96 half of them are idle",
+     lambda: [round(SWEEP_14[at][2] / SWEEP_14["48 × 4"][2], 1) for at in ("32 × 6", "64 × 3", "96 × 2")]
+     == [1.3, 1.3, 2]),
     ("14", "A tile of 8 needs about as few wavefronts as one of 48, but twice the sectors",
-     lambda: spread(sweep_14()[at][2] for at in ("8 × 24", "48 × 4")) < 1.1),
+     lambda: spread(SWEEP_14[at][2] for at in ("8 × 24", "48 × 4")) < 1.1),
     ("14", "On a GPU it loses by more than its wavefronts say",
-     lambda: sweep_14()["8 × 24"][0] / sweep_14()["48 × 4"][0] > sweep_14()["8 × 24"][2] / sweep_14()["48 × 4"][2]),
+     lambda: SWEEP_14["8 × 24"][0] / SWEEP_14["48 × 4"][0] > SWEEP_14["8 × 24"][2] / SWEEP_14["48 × 4"][2]),
     ("14", "leave half a warp idle in each block, which does. Optimising what is not the bottleneck can make",
-     lambda: sweep_14()["48 × 5"][0] > sweep_14()["48 × 4"][0]),
-    ("13", "`warp_tiled` needs many more clocks for a row than it has wavefronts",
-     lambda: spread(shapes_18()[48, 48][1:3]) < 1.1 and shapes_18()[48, 48][4] > 1.5 * shapes_18()[48, 48][5]),
+     lambda: SWEEP_14["48 × 5"][0] > SWEEP_14["48 × 4"][0]),
     ("14", "On an H200: - `shared` with 48 taps has about as many clocks for a row as wavefronts",
-     lambda: all(spread(row[1:3]) < 1.1 for (_, taps), row in shapes_18().items() if taps == 48)),
-    ("14", "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts",
-     lambda: (
-         spread(row[4] / -(-at // 48) for (at, taps), row in shapes_18().items() if taps == 48) < 1.2
-         and all(row[4] > row[5] for row in shapes_18().values())
-     )),
+     lambda: all(spread(row[1:3]) < 1.1 for (_, taps), row in SHAPES_14.items() if taps == 48)),
+    ("14", "pays about the same clocks for every tile of 48, full or not, and they are more than its wavefronts. So on "
+     "the clock it wins only where `shared` has more wavefronts than that",
+     lambda: spread(row[4] / -(-at // 48) for (at, taps), row in SHAPES_14.items() if taps == 48) < 1.2
+     and all(row[5] < row[4] and (row[3] < row[0]) == (row[4] < row[2]) for (_, taps), row in SHAPES_14.items()
+             if taps == 48)),
     ("14", "With three or four taps neither waits for shared memory.",
-     lambda: all(min(row[1] / row[2], row[4] / row[5]) > 2 for (_, taps), row in shapes_18().items() if taps < 5)),
+     lambda: all(min(row[1] / row[2], row[4] / row[5]) > 2 for (_, taps), row in SHAPES_14.items() if taps < 5)),
     ("14", "and `warp_tiled` loses although it has half as many of them",
-     lambda: (
-         shapes_18()[48, 31][3] > shapes_18()[48, 31][0] and shapes_18()[48, 31][5] < 0.55 * shapes_18()[48, 31][2]
-     )),
+     lambda: SHAPES_14[48, 31][3] > SHAPES_14[48, 31][0]
+     and SHAPES_14[48, 31][5] < 0.55 * SHAPES_14[48, 31][2]),
+    ("15", "at copy speed the kernel would take less than half the time … takes longer than multiplying and adding",
+     lambda: newest("forward", "registers").time_us > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
+     > 2 * PAPER.flops / 1e6 / min(ceilings("fma_tflops"))),
+    ("16", "Still it takes more than twice as long as a copy … It meets the copy's floor, and that of the arithmetic "
+     "is far below",
+     lambda: REACHED_16["forward/registers"][1] < 50 and REACHED_16["forward/wide"][1] > 95
+     > 2 * REACHED_16["forward/wide"][2]),
     ("20", "The time does not follow the requests",
      lambda: (lambda _, __, took, asked, *you: abs(took - 1) < abs(took - asked))(
-         *table("20", "'input grad (µs)'", "(coalesced) ")["coalesced"]
-     )),
-    ("16", "It meets the copy's floor, and that of the arithmetic is far below",
-     lambda: reached_16()["forward/wide"][1] > 95 > 2 * reached_16()["forward/wide"][2]),
-    ("40", "fast maths leaves about a third of the softmax's instructions, and its time is as before",
-     lambda: (lambda rows: (
-         round(3 * rows["softmax fast maths"][1] / rows["softmax as it is"][1]) == 1
-         and not next(one for one in method.newest(method.MethodRun).steps if one.scope == "softmax").clear
-     ))(table("40", "for name, options in", "(softmax +(?:fast maths|as it is)) "))),
-    ("40", "as larger batches had been kept: the two differ by 0.2 % and 0.1 %. So waiting once and larger batches, by "
-     "5 to 6 %, are gains. The graph's 0.2 % is none either way: it was not kept alone",
-     lambda: [(57, True), (52, True), (2, False), (1, False), (2, False)] == [
-         (round(1000 * abs(job_40(one).gain - 1)), job_40(one).kept)
-         for one in "wait once/larger batches/the same again/larger batches, again/CUDA graph".split("/")
-     ]),
-    ("40", "kernels are busy for nineteen twentieths of its time, and three fifths of that is one stage",
-     lambda: (lambda last, us: (round(20 * last["kernels"] / us), round(5 * last["rows"][0][2] / last["kernels"]))
-              == (19, 3))(
-         method.newest(method.MethodRun).views["last"], job_40("all that was kept").after.median_us)),
-    ("40", "Before the second stream p was 0.4, so × 1.4; behind it, in half precision, copies took longer than "
-     "kernels, and bytes brought × 1.23.",
-     lambda: (lambda p, half: (round(p, 1), round(1 / (1 - p + p / 4), 1), round(job_40("bytes, not floats").gain, 2))
-              == (0.4, 1.4, 1.23) and half["copies"] > half["kernels"])(
-         job_40("our kernels").facts_after["copies"] / job_40("our kernels").after.median_us,
-         job_40("half precision").facts_after)),
-    ("30", "4 × 8 products, 128 sums, still fit with all that a lane needs besides.",
-     lambda: (lambda row: row[0] == 128 and row[1] < 255 and row[2] == 0)(
-         table("30", "inspect.compile(warp_tile", "(4 × 8)(?= )")["4 × 8"]
-     )),
+         *line("20", "'input grad (µs)'", "coalesced"))),
+    ("23", "Where a request or a sector is not equal, the reason stands in the machine code",
+     lambda: all(row[0] == round(100 * evidence.differing().get(f"depthwise1d/{name}", 0), 2)
+                 for name, row in table("23", 'records.shown("23")', r"(\w+/\w+) ").items())),
+    ("23", "On a T4 `warp_tiled` waits for memory, on the H200 for wavefronts: so it "
+     "loses less than the memories differ by",
+     lambda: (lambda t4, h200: (t4.bound, h200.bound) == ("dram", "l1") and t4.total_us < 15 * h200.total_us)(
+         *(timemodel.predict("depthwise1d/forward/warp_tiled", PAPER, specs.find(one)) for one in ("t4", "h200")))),
+    ("23", "The naive weight gradient is even slower on the H200 than on the P100",
+     lambda: newest("weight_grad", "naive").time_us > 1e3 * PUBLISHED["ms"]["naive"]["weight_grad"]),
+    ("23", "a float64 sum costs a T4 far more than an H200",
+     lambda: line("10", "additions (µs)", "Tesla T4")[2] > 5 * line("10", "additions (µs)", "NVIDIA H200")[2]),
+    ("23", "Nothing is faster than its ceiling … Every recorded time goes through; a tenth of the fastest does not",
+     lambda: evidence.below_ceilings() > 0),
+    ("24", "A tenth of the FLOPs and a tenth of the bytes.",
+     lambda: all(8 < line("24", "mix_flops = ", f"convolution .*{of}.*:")[0] < 12 for of in ("GFLOP", "passes"))),
+    ("24", "In the recorded epoch the two agree within 2 %",
+     lambda: all(spread(way[:2]) < 1.02 for way in EPOCH_24.values())),
+    ("24", "The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share",
+     lambda: round(EPOCH_24["naive"][2], 2) == 0.90),
+    ("24", "squares mark the epoch of smaller batches, too: on an H200 they lie below it",
+     lambda: WAYS_24["naive"][1] < 90 and all(way[2] < way[3] for name, way in WAYS_24.items() if name != "naive")),
+    ("25", "makes dx in the same pass over dy, which saves a quarter of the bytes",
+     lambda: round(PAPER.compulsory_bytes("backward") / PAPER.compulsory_bytes("weight_grad"), 2) == 1.5),
+    ("30", "128 sums, still fit with all that a lane needs besides. For twice as many there are not 255 registers",
+     lambda: (lambda sums, registers, local: sums == 128 and registers < 255 < 2 * sums and local == 0)(
+         *line("30", "inspect.compile(warp_tile", "4 × 8"))),
     ("30", "nine tenths of the ceiling of float32's own units (lesson 29), and not more. In float16, one product",
      lambda: [0.9, 4.2] == [round(row[1] / max(ceilings("fma_tflops")), 1) for row in
                             table("30", "study.times_of", r"(float\d\d +pointwise/forward/tensor) ").values()]),
@@ -696,89 +613,168 @@ CLAIMS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ("32", "**Unrolled** the same text has no local bytes, and half of x is a gain. The 16 sums never had any",
      lambda: gain_32("unrolled", "chunks of channels") > 1
      and not any(RUNGS[one].local_bytes[0] for one in ("unrolled", "sums that stay", "chunks of channels"))),
+    ("32", "**Most of what was above 1 is the kernels'.**",
+     lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
+    ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
+     lambda: fusing(True, r"(?:dwpw|pwdw) float\d\d 1$")
+     and fusing(True, "dwpw float32 32")
+     and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())),
+    ("32", "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
+     lambda: fusing(False, r"pwpw|pwdw \w+ 32|\w+ int8")),
+    ("34", "A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing",
+     lambda: all(row[2] > max(row[1], row[0] / 4) for row in table("34", "fastest = {}", r"(\w+ +\d+)  ").values())),
+    ("34", "So many fused kernels are slower than the two that they replace", lambda: fusing(False, r"\w+ int8")),
     ("38", "**+ mma** is 1.6 times as fast", lambda: round(gain_32("+ mma"), 1) == 1.6),
-    ("38", "loses 2 %. By its registers seven blocks are resident on an SM in place of eight",
-     lambda: round(gain_32("+ filters ahead"), 2) == 0.98
+    ("38", "loses 2 %. By its registers seven blocks are resident on an SM in place of eight … with 168 registers a "
+     "thread three blocks are resident",
+     lambda: round(gain_32("+ filters ahead"), 2) == 0.98 and RUNGS["slide"].registers == (168,)
      and [64 // -(-RUNGS[one].registers[0] // 8) for one in ("+ filters ahead", "+ mma", "slide")] == [7, 8, 3]),
     ("38", "**slide** is twice as fast once more. Its tile is of 8 × 8 pixels: a quarter of w2",
      lambda: round(gain_32("slide")) == 2 and RUNGS["slide"].blocks == (32 * 49,)
      and 4 * RUNGS["slide"].sectors["w2"] == RUNGS["+ mma"].sectors["w2"]),
     ("38", "It still takes three times the floor",
      lambda: round(RUNGS["slide"].time.median_us / ladder.newest().floor_us) == 3),
-    ("32", "**Most of what was above 1 is the kernels'.**",
-     lambda: all(kernels > max(fusion, 1) for fusion, kernels in fusion_32().values())),
-    ("32", "at batch 1 in floating point, DWPW most. In float32 DWPW still does at batch 32",
-     lambda: (
-         fusing(True, kind=["dwpw", "pwdw"], dtype=["float32", "float16"], batch=[1])
-         and fusing(True, kind=["dwpw"], dtype=["float32"], batch=[32])
-         and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())
-     )),
-    ("32", "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
-     lambda: (
-         fusing(False, kind=["pwpw"]) and fusing(False, kind=["pwdw"], batch=[32]) and fusing(False, dtype=["int8"])
-     )),
     ("38", "In the records the best pair of each group has a depthwise layer of stride 2",
      lambda: all(" s2 " in name for _, name in (max(group) for group in pairs_38()))),
     ("38", "Among the worst are pairs of 512 channels and more.",
      lambda: sum(max(map(int, re.findall(r"\d{3,}", min(group)[1]))) >= 512 for group in pairs_38()) >= 2),
-    ("24", "A tenth of the FLOPs and a tenth of the bytes.",
-     lambda: all(
-         8 < table("24", "mix_flops = ", f"convolution .*{of}.*(:) ")[":"][0] < 12 for of in ("GFLOP", "passes")
-     )),
-    ("24", "In the recorded epoch the two agree within 2 %",
-     lambda: all(spread(way[:2]) < 1.02 for way in epoch_24().values())),
-    ("24", "The circles, of the recorded epoch, lie close to the curve of 90 %, which is the convolution's share",
-     lambda: round(epoch_24()["naive"][2], 2) == 0.90),
-    ("24", "squares mark the epoch of smaller batches, too: on an H200 they lie below it",
-     lambda: ways_24()["naive"][1] < 90 and all(way[2] < way[3] for name, way in ways_24().items() if name != "naive")),
+    ("40", "Without it the depthwise kernel has so many more registers that fewer warps fit on an SM",
+     lambda: (lambda facts: facts["registers"] == line("40", "for name, options in", "depthwise_global +without LTO")[2]
+              and facts["occupancy"] < 1)(STEPS_40["no link-time optimisation"].facts_after)),
+    ("40", "fast maths leaves about a third of the softmax's instructions, and its time is as before",
+     lambda: round(3 * line("40", "for name, options in", "softmax +fast maths")[1]
+                   / line("40", "for name, options in", "softmax +as it is")[1]) == 1
+     and not next(one for one in METHOD.steps if one.scope == "softmax").clear),
+    ("40", "as larger batches had been kept: the two differ by 0.2 % and 0.1 %. So waiting once and larger batches, by "
+     "5 to 6 %, are gains. The graph's 0.2 % is none either way: it was not kept alone",
+     lambda: [(57, True), (52, True), (2, False), (1, False), (2, False)] == [
+         (round(1000 * abs(STEPS_40[one].gain - 1)), STEPS_40[one].kept)
+         for one in "wait once/larger batches/the same again/larger batches, again/CUDA graph".split("/")]),
+    ("40", "kernels are busy for nineteen twentieths of its time, and three fifths of that is one stage",
+     lambda: (lambda last, us: (round(20 * last["kernels"] / us), round(5 * last["rows"][0][2] / last["kernels"]))
+              == (19, 3))(
+         METHOD.views["last"], STEPS_40["all that was kept"].after.median_us)),
+    ("40", "Before the second stream p was 0.4, so × 1.4; behind it, in half precision, copies took longer than "
+     "kernels, and bytes brought × 1.23.",
+     lambda: (lambda p, half: (round(p, 1), round(1 / (1 - p + p / 4), 1), round(STEPS_40["bytes, not floats"].gain, 2))
+              == (0.4, 1.4, 1.23) and half["copies"] > half["kernels"])(
+         STEPS_40["our kernels"].facts_after["copies"] / STEPS_40["our kernels"].after.median_us,
+         STEPS_40["half precision"].facts_after)),
+    ("42", "Plain 2:4 gains a tenth over cuBLAS, which multiplies the zeros, in both layouts … In NCHW a pattern that "
+     "leaves channels out is nearly twice as fast at seven zeros of eight (64:2:16). In NHWC it loses, before 15",
+     lambda: (lambda *gains: [round(gain, 1) for gain in gains] == [1.1, 1.1, 1.8, 0.6, 0.8, 1.3])(
+         *(line("42", "", f"[|] the source's [|] {one} [|]")[1] for one in (
+             "NCHW [|] 2:4", "NHWC [|] 2:4", "NCHW [|] 64:2:16", *(f"NHWC [|] 64:2:{m}" for m in (8, 16, 32)))))),
 )  # fmt: skip
-ABOUT_AN_H200 = {  # sentences about an H200 that no time or count of the records decides
-    ("24", "the convolution can gain far more"): "a question; the table after it answers",
-    ("23", "how many percent of the bytes that forward's `coalesced` loads come from device memory"): "a question",
-    ("11", "a table follows that this lesson made on an H200"): "says whose the table is",
-    ("33", "How many are fused on a T4, and how many on an H200, if bytes decide?"): "a question",
-    ("33", "all maps of one image stay in the L2"): "what the lesson's planner computes, with an assert",
-}
+
+# Sentences that CLAIMS need not decide, by their openings. Behind " <- " stands what makes it so: what a cell prints,
+# and nbval compares, or asserts. The others are definitions, rules of the hardware, data sheets, sums of the sentence's
+# own numbers or of the mapping, what a drawing or an example was given, what once was, and whose a table is.
+NAMED = """
+00 Every reading lies <- 40 sectors, 160 of 1280 | Where neighbours in the warp <- 4 sectors per request
+00 Neighbouring lanes, neighbouring elements: a float32 <- sectors == 4 *
+01 **the study**, from | At 1 TB/s <- 1 TB/s: 805 µs | Bound by memory means | Each tap adds two FLOPs
+01 The study's own numbers, on a | K/4 FLOP/B <- K = 4: 1.0 FLOP/B | A kernel that multiplies <- 9.6 memory arithmetic
+01 The ridge of 14 <- ridge at 14.0 FLOP/B | The operator must move 805 MB <- 4,932,501,504 compulsory bytes 805,330,944
+01 A kernel is good
+02 A request of 32 neighbouring | *the stores move 32 <- 6,144 × 8 | Measured on an H200, useful
+02 In the drawing each warp
+02 The transposition moves 4.5 <- 768 768 = global store requests 192 192 = global store sectors 768 6,144
+10 Lesson 01 found a floor | Each request of a warp <- lanes: 32 sectors | Half of its FLOPs <- 1,204,224 of 2,408,448
+10 `if s >= 0 …` | Half of the FLOPs <- 1,204,224 of 2,408,448 | One literal such as 0.0 <- 1,204,224 of 2,408,448
+10 `acc += …` makes two | A warp whose hour <- 1,403,904 1,403,904 | The kernel requests a hundred <- 114 times
+10 For w the 32 lanes <- lanes: 4 sectors | Eight taps in a row <- lanes: 32 sectors
+10 For x every lane <- lanes: 32 sectors
+11 In the naive kernel the 32 lanes <- 18.3 sectors | 32 of them are 4 sectors <- lanes: 4 sectors | FMA lanes × 2 FLOPs
+11 Numba's own int64 | `y[b, h, t] = acc`: two tiles | Then a table follows | What is left is <- coalesced 80.00 14.7
+11 A request moves a tenth <- 18.00 32.0 32.0 coalesced 163,840 282,624 1.73 | But there are *more <- coalesced 163,840
+12 A row of 48 outputs is | 1.5 · 48 · 2 = 144 | Such a read, the same
+13 Registers are faster | Two wavefronts for 32
+13 The rest goes to lanes | They compute **the same | Lane l and lane l + 16 | A multiprocessor (since
+13 Two wavefronts a tap <- 50 wavefronts: 46 products | 48 weights are 6 sectors <- x 6.0 6.0 sectors of w 1.2 6.0
+14 A row of 48 outputs with | In `gpu` mode the next | So **lane l and lane l + 16 | By the records of an H200
+14 A row of 64 needs two | A fixed tile is | Counts say where
+15 Two times no kernel | Wavefronts: about a sixth <- wavefronts 60.00 10.50 | A warp's 32 rows <- 1,176 multiply-adds
+15 Their number is limited | The price: a kernel | 32 lanes, 32 rows, 32 sectors | Element i of these
+16 Both give four <- gap 64 16 48 0 48 swizzle 48 0 48 | The filters are requested twice
+16 For its 32 rows a warp <- 36.75 global requests 6.00 1.12 shared requests 10.50 1.50 | All filters together
+20 `coalesced` makes a fifth <- 272,629,760 0.802
+20 Loads become coalesced, and there <- 768 blocks of 256 threads | `coalesced` nearly fills <- coalesced 6,144 73%
+23 Its memory is | Here it comes three | Requests fall | The study's answer
+23 Only one column <- 3,069.9 | It is made below where | One that waits <- 6.6 float32, TFLOP/s 9.3 67.0 7.2
+24 The study that <- 1.29 times by 3.26 | On an H200 the convolution | In `gpu` mode with PyTorch | With a sixteenth
+24 Training takes three times <- forward naive 56,448 | Now the table's right end <- 60% 1.71 2.17 2.38 2.50
+27 The constant is rarely <- NCHW 1.01 4.75 4.00 | 18 requests for the nine <- 6.69 18.88 NHWC 9.27 18.57
+27 Neighbouring outputs have x two | These stages are faster | But requests are served
+28 The naive depthwise | A row of 16 + 2
+28 The square makes <- 1.266 times by the formula | With 4 channels half <- 2.95 NHWC, 1 × 16 × 16 1.23 9.81
+28 With stride 2 a tile | So wide tiles win <- 16 × 16 1.23 2.34 NCHW, 1 × 8 × 32 1.26 1.84 NCHW, 1 × 4 × 64 1.46 1.74
+29 Two requests serve <- NHWC 1.00 32.00 2.02 | An SM serves one | Large tiles win <- 5.1 tiles of 64 × 64 2.0 4.0 6.9
+29 So as long as 32 <- 8 × 8 0.25 0.25
+30 D = A B + C <- 16 * 8 + 8 * 8 | They can pay only | Already one product <- 192 words, 5.3 | A thread has 255
+30 A *word* holds one | Then operands cannot <- 768 words, 21.3 | More multiply-adds for each word <- 192 words, 5.3
+31 A Tensor Core multiplies | Some of them lose
+32 With the tile | There the intermediate map
+33 Up to half <- 1.61 49% | On an A100 or H200 all <- 13 / 13 | Fusing whatever comes
+34 Not quite a fourth <- int8 822 3.99 × | One `mma` of float16 <- int8: 4,096 | A *pointwise* layer gets
+34 A word holds four | The same product | A *depthwise* layer in | *Fused*, four times | But the bytes between
+34 Were that all
+35 Where a channel's | Depthwise layers have <- 3.1% 94.9% 20,168 31,147 | *Other* has 2 % <- 3.1% 94.9%
+36 A network of 27 <- 81 µs of work | As soon as a start <- the network is 1.01
+37 It draws 75 W | An inference takes <- joules - 0.03 | 300 W for | Half the time
+38 So request it | (16 / 14)² | **Where fusing | It writes a quarter
+40 40 launches, 5 µs | Outputs may move <- 300 of 300 outputs move by 0.21 at most; the closest decision is by 0.02
+40 Kernels of 1 µs <- 1.0 µs 201 | The maps have 4,096 <- global 9,024 36,096 | None of these | Bytes in place
+40 One seed says | The plain kernel requests <- global 9,024 36,096 | Constant memory takes <- global 9,024 36,096 9,024
+41 Two kernels differ | Here are eight kernels | A candidate whose | Here all candidates <- 1 10.00 µs
+41 After each round
+42 That is an eighth | In V:N:M comes | In 64:2:16 such <- naive, 64:2:16 16 | At the recorded | Times are those
+42 And 2:4 has more <- 2:4 50.0% 83% 56.2% | One filter in 2:4 <- 2:4 64 128 | 64:2:16 leaves <- columns, 64:2:16 32
+42 The *selector* | Metadata are
+42 In 64:2:32 that <- tensor, 64:2:32, 128 × 256 268 38 | Blocks of twice <- rows, 2:4, 256 × 128 537 151 | Its loop had
+"""
+PART = "half|third|quarter|fourth|fifth|sixth|seventh|eighth|tenth|sixteenth|twentieth|hundredth"
+CLAIM = re.compile(
+    r"(?:(?<![\w.×])\d[\d,.]*|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|hundred))"
+    r"(?:%|\s(?:[\w-]+ )?(?:times|%|percent|[mµ]s|[kMGT]B|G?FLOP|sector|request|wavefront|register|clock|cycle|conflict"
+    r"|instruction|multiply-add|FMA|local byte))|\b(?:half (?:of|the)|twice (?:as|the)|(?:fast|slow|long)er than"
+    rf"|an? (?:{PART})\b|(?:{PART})s of|by (?:much )?more than|more than (?:twice|half)|fewer than half"
+    r"|(?:(?<!How )far|well|lies?|it) \*?(?:above|below)|(?:it\*{0,2}|tiles?|them|kernels?) (?:loses?|wins?)|H200)\b",
+    re.I,
+)
+ENDS = re.compile(r"(?:(?<=[.?!:])|(?<=[.?!:][*)†])|(?<=[.?!:]\*\*)) (?=[A-Z*`(†§\d])| - ")
+ASKED = re.compile(r"(?:how|(?:for |in )?which) |.*(?:\?\**$|§)")  # or decided
 
 
-@functools.cache
-def job_40(name: str) -> method.Step:
-    return next(step for step in method.newest(method.MethodRun).steps if step.name == name)
+def open_claims(lesson: str, text: str) -> list[str]:
+    """Sentences of a lesson's text with a quantity or a relation of two that no row of CLAIMS decides."""
+    text = re.sub(r"<!-- begin:.*?<!-- end:\S+ -->|^(?:[|#]| {4}|\*\*Next).*?$", "", text, flags=re.S | re.M)
+    text = " ".join(text.split())
+    for part in (part for at, said, _ in CLAIMS if at == lesson for part in said.split(" … ")):
+        text = text.replace(part, "§.")
+    return [one for one in ENDS.split(text) if CLAIM.search(one) and not ASKED.match(one)]
 
 
 def prose(lesson: str) -> str:
-    """All text of a lesson, with single spaces."""
-    return " ".join(" ".join(c.source.split()) for c in cells(lesson) if c.cell_type == "markdown")
+    return "\n\n".join(c.source for c in cells(lesson) if c.cell_type == "markdown")
 
 
-@pytest.mark.parametrize(
-    "claim", CLAIMS, ids=lambda claim: f"{claim[0]}-{'_'.join(re.findall(r'[a-z]+', claim[1])[:6])}"
-)
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim[0]} {claim[1][:40]}")
 def test_a_sentence_that_compares_numbers_is_true_of_them(claim):
-    lesson, sentence, holds = claim
-    assert sentence in prose(lesson), f"lesson {lesson} says it otherwise now: mend the table of this test"
-    assert holds(), f"lesson {lesson}: {sentence!r} is not what is printed or recorded"
+    lesson, said, holds = claim
+    for part in said.split(" … "):
+        assert part in " ".join(prose(lesson).split()), f"lesson {lesson} says it otherwise now: {part}"
+    assert holds(), f"lesson {lesson}: {said!r} is not what is printed or recorded"
 
 
-COMPUTED = {"01 3.26", "01 732", "10 403", "24 2.5", "34 2.8", "38 48"}  # of the paper, a data sheet or the sentence
-
-
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_a_number_with_a_unit_in_the_text_is_one_that_a_cell_or_a_table_shows(path):
-    lesson = path.stem[:2]
-    region = re.compile(r"<!-- begin:.*?<!-- end:\S+ -->|^\|.*", re.S | re.M)
-    text = "\n".join(c.source for c in cells(lesson) if c.cell_type == "markdown")
-    shown = "\n".join([*region.findall(text), *(printed(c) for c in cells(lesson))])
-    known = [number(n)[0] for n in re.findall(r"\d[\d,]*(?:\.\d+)?", shown)]
-    for said in re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)\s?(?:times|%|percent|[GM]B|µs)", region.sub("", text)):
-        places = len(said.partition(".")[2])
-        assert f"{lesson} {said}" in COMPUTED or number(said)[0] in [round(one, places) for one in known], said
-
-
-def test_every_sentence_about_an_h200_is_held_against_numbers_or_named():
-    known = [(lesson, text) for lesson, text, _ in CLAIMS] + list(ABOUT_AN_H200)
-    for path in sorted(NOTEBOOKS.glob("[1-3]*.ipynb")):
-        lesson = path.stem[:2]
-        for match in re.finditer(r"\b[Oo]n an (?:[\w ]+ or )?H200\b", prose(lesson)):
-            near = [prose(at).find(text) for at, text in known if at == lesson]
-            assert any(0 <= at and abs(at - match.start()) < 200 for at in near), prose(lesson)[match.start() :][:120]
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_every_sentence_that_claims_a_number_is_decided_or_named(lesson):
+    said = [one for row in NAMED.split("\n") if row[:2] == lesson for one in row[3:].split(" | ")]
+    named, found = dict(one.partition(" <- ")[::2] for one in said), open_claims(lesson, prose(lesson))
+    assert [one for one in found if not one.startswith(tuple(named))] == []  # neither decided nor named
+    assert [one for one in named if not any(text.startswith(one) for text in found)] == [], "named, and not there"
+    code = [c for at, _, c in CODE if at == lesson and "nbval-ignore-output" not in c.metadata.get("tags", ())]
+    shown = " ".join("\n".join(printed(c) + "\n" + c.source for c in code).split())
+    assert [one for one, why in named.items() if why not in shown] == []  # what a cell showed
+    new = "It is 5.7 times as fast as on an H200."
+    assert open_claims(lesson, f"{prose(lesson)}\n\n{new}") == [*found, new]

@@ -387,6 +387,8 @@ try:
     roofline.point(fastest.stage, PAPER.flops, size, fastest.measured_us / 10, gpu.ceilings)
 except roofline.RooflineError as error:
     print(tabular.wrapped(error))
+else:
+    raise AssertionError("a tenth of the fastest time should lie above a ceiling")
 
 # %% [markdown]
 # ### On your own GPU
