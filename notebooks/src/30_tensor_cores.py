@@ -316,7 +316,8 @@ for P, Q in () if inspect.missing() else ((2, 4), (4, 4), (4, 8)):
     arrays = [np.ones(shape, np.float32) for shape in ((16 * P, 64), (8 * Q, 64), (16 * P, 8 * Q))]
     made = inspect.compile(warp_tile(P, Q), signature=arrays, block=32, cc="9.0")
     rows.append((f"{P} × {Q}", f"{4 * P * Q}", f"{made.registers}", f"{made.local_bytes:,}"))
-print(tabular.columns(("products", "sums of a lane", "registers", "local bytes"), rows) if rows else records.shown("30"))
+head = ("products", "sums of a lane", "registers", "local bytes")
+print(tabular.columns(head, rows) if rows else records.shown("30"))
 
 # %% [markdown]
 # 4 × 8 products, 128 sums, still fit with all that a lane needs besides. For twice as many there are not 255 registers.

@@ -335,8 +335,8 @@ else:
         ("as it is", {}), ("fast maths", {"fastmath": True}), ("24 registers", {"max_registers": 24}),
         ("without LTO", {"lto": False}),
     ):  # fmt: skip
-        for make, given in ((small_kernels.depthwise_global, (x, w, b, y)), (small_kernels.softmax, (y[0, 0], y[0, 1]))):
-            made = inspect.compile(make(**options), signature=given, block=256)
+        for make, args in ((small_kernels.depthwise_global, (x, w, b, y)), (small_kernels.softmax, (y[0, 0], y[0, 1]))):
+            made = inspect.compile(make(**options), signature=args, block=256)
             ptx = sum(1 for line in made.ptx.splitlines() if line.startswith("\t") and not line.startswith("\t."))
             sass = sum(made.opcodes.values()) or ""
             cells = f"{ptx}", f"{sass}", f"{made.registers}", f"{made.spill_stores + made.spill_loads}"
