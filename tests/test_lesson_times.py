@@ -523,7 +523,7 @@ CLAIMS = (
     ("11", "On an H200 it loses: a fifth of the bytes, and more time than the naive kernel.",
      lambda: round(math.prod(RUNS_11["naive"][::2]) / math.prod(RUNS_11["by block"][::2])) == 5
      and RUNS_11["by block"][0] > RUNS_11["naive"][0]),
-    ("12", "has an H200's, few compared with the wavefronts",
+    ("12", "An H200's counts are few compared with the wavefronts",
      lambda: next(row["shared_bank_conflicts"] for row in evidence.counters()[1] if row["stage"] == "shared")
      < PAPER.B * PAPER.H * line("12", "wavefronts a row", "(?=.*a row)")[0] / 20),
     ("12", "*× baseline* is its time over the stage's: a stage below 1 is slower than the library",
@@ -564,6 +564,9 @@ CLAIMS = (
     ("15", "at copy speed the kernel would take less than half the time … takes longer than multiplying and adding",
      lambda: newest("forward", "registers").time_us > 2 * 1e3 * COMPULSORY / min(ceilings("copy_gbps"))
      > 2 * PAPER.flops / 1e6 / min(ceilings("fma_tflops"))),
+    ("15", "so less than a quarter of the accesses is left",
+     lambda: (lambda asked, shared: asked[0] + shared[0] > 4 * (asked[1] + shared[1]))(
+         *(line("16", "tables.counts_table(seen", f"{one} requests") for one in ("global", "shared")))),
     ("16", "Still it takes more than twice as long as a copy … It meets the copy's floor, and that of the arithmetic "
      "is far below",
      lambda: REACHED_16["forward/registers"][1] < 50 and REACHED_16["forward/wide"][1] > 95
@@ -616,7 +619,7 @@ CLAIMS = (
      and fusion_32()["dwpw", "float32", 1] == max(fusion_32().values())),
     ("32", "**It loses**, on average, for PWPW in all types, for PWDW at batch 32, and in int8.",
      lambda: fusing(False, r"pwpw|pwdw \w+ 32|\w+ int8")),
-    ("34", "A fourth of the bytes is not a fourth of the time, and against float16 int8 brings little or nothing",
+    ("34", "A fourth of the bytes is not a fourth of the time, and no network is faster in int8 than in float16.",
      lambda: all(row[2] > max(row[1], row[0] / 4) for row in table("34", "fastest = {}", r"(\w+ +\d+)  ").values())),
     ("34", "So many fused kernels are slower than the two that they replace", lambda: fusing(False, r"\w+ int8")),
     ("38", "**+ mma** is 1.6 times as fast", lambda: round(gain_32("+ mma"), 1) == 1.6),
@@ -627,6 +630,9 @@ CLAIMS = (
     ("38", "**slide** is twice as fast once more. Its tile is of 8 × 8 pixels: a quarter of w2",
      lambda: round(gain_32("slide")) == 2 and RUNGS["slide"].blocks == (32 * 49,)
      and 4 * RUNGS["slide"].sectors["w2"] == RUNGS["+ mma"].sectors["w2"]),
+    ("38", "Its 24 **local bytes** … holds a thread at 168 registers, so that three blocks are resident, and six words … "
+     "With 176 registers none is spilled, and two blocks are resident.",
+     lambda: (RUNGS["slide"].local_bytes, RUNGS["slide"].registers, 64 // -(-176 // 8)) == ((6 * 4,), (168,), 2)),
     ("38", "It still takes three times the floor",
      lambda: round(RUNGS["slide"].time.median_us / ladder.newest().floor_us) == 3),
     ("38", "In the records the best pair of each group has a depthwise layer of stride 2",
@@ -692,9 +698,9 @@ NAMED = """
 15 Two times no kernel | Wavefronts: about a sixth <- wavefronts 60.00 10.50 | A warp's 32 rows <- 1,176 multiply-adds
 15 Their number is limited | The price: a kernel | 32 lanes, 32 rows, 32 sectors | Element i of these
 16 Both give four <- gap 64 16 48 0 48 swizzle 48 0 48 | The filters are requested twice
-16 For its 32 rows a warp <- 36.75 global requests 6.00 1.12 shared requests 10.50 1.50 | All filters together
+16 For its 32 rows a warp <- 36.75 global requests 6.00 1.12 shared requests 10.50 1.50
 20 `coalesced` makes a fifth <- 272,629,760 0.802
-20 Loads become coalesced, and there <- 768 blocks of 256 threads | `coalesced` nearly fills <- coalesced 6,144 73%
+20 Loads become coalesced, and there <- 768 blocks of 256 threads | `coalesced` fills most <- coalesced 6,144 73%
 23 Its memory is | Here it comes three | Requests fall | The study's answer
 23 Only one column <- 3,069.9 | It is made below where | One that waits <- 6.6 float32, TFLOP/s 9.3 67.0 7.2
 24 The study that <- 1.29 times by 3.26 | On an H200 the convolution | In `gpu` mode with PyTorch | With a sixteenth
@@ -710,7 +716,7 @@ NAMED = """
 30 A *word* holds one | Then operands cannot <- 768 words, 21.3 | More multiply-adds for each word <- 192 words, 5.3
 31 A Tensor Core multiplies | Some of them lose
 32 With the tile | There the intermediate map
-33 Up to half <- 1.61 49% | On an A100 or H200 all <- 13 / 13 | Fusing whatever comes
+33 Up to half <- 1.61 49% | On an A100 or H200 all <- 13 / 13
 34 Not quite a fourth <- int8 822 3.99 × | One `mma` of float16 <- int8: 4,096 | A *pointwise* layer gets
 34 A word holds four | The same product | A *depthwise* layer in | *Fused*, four times | But the bytes between
 34 Were that all

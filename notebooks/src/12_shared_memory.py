@@ -249,8 +249,8 @@ for one in (coalesced, shared):
 #
 # The stage has none: 32 lanes read 32 neighbouring words of `x_tile`, and all read the same word of `w_tile`. A GPU's
 # own counter may show some all the same: shared memory and the first cache are one unit, and other accesses pass
-# through it. ([docs/results/counters.md](../docs/results/counters.md) has an H200's, few compared with the
-# wavefronts.) The interpreter counts what the addresses make necessary.
+# through it. An H200's counts are few compared with the wavefronts. The interpreter counts what the addresses make
+# necessary.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.simt.views import describe

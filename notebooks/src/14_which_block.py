@@ -427,7 +427,7 @@ moves.left("forward", "warp_tiled")
 #
 # - A tile narrower than its halo loads more halo than anything else; one that does not divide the row has idle lanes.
 # - Choose the block by the bottleneck. What is not the bottleneck can be spent.
-# - A fixed tile is paid whole, full or not: it loses on short rows and few taps.
+# - A fixed tile is paid whole, full or not: it loses where rows are short.
 # - Counts say where a kernel must lose; where it wins, a clock decides.
 # - With many kernels and many shapes, choose by records of like shapes.
 #

@@ -280,7 +280,7 @@ print(f"a row costs {requests:.2f} requests; you predicted {predicted_requests:g
 
 # %% [markdown]
 # For its 32 rows a warp executes 84 memory instructions and 1,176 FMAs. x and y are requested once. The filters are requested
-# twice: each lane reads its own, 16 bytes at a time, so two requests share a sector. All filters together are 24 kB: the L1
+# twice: each lane reads its own, 16 bytes at a time, so two requests share a sector. All filters together are 24 KiB: the L1
 # cache has them, and DRAM hardly sees them.
 #
 # ### What the compiler made of it

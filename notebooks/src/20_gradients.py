@@ -463,7 +463,7 @@ print(f"{how.blocks} blocks of {how.threads} threads: {how.blocks * how.threads 
 # %% [markdown]
 # ### Several blocks for each output
 #
-# That nearly fills this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
+# That fills most of this GPU for this problem. With 8 channels in place of 128 it would be nearly empty again. The second step works
 # for any number of outputs: `gridDim.y` blocks share the **batch**, block p takes windows p, p + gridDim.y, … Each adds its part
 # of the sum to dw by an **atomic**, once, and dw is zero before (`zero=True`). Write both steps in one kernel.
 
@@ -551,7 +551,7 @@ for name, one in four.items():
 
 # %% [markdown]
 # - The naive kernel requests the most bytes and has the fewest warps to do it with.
-# - `coalesced` nearly fills the GPU, and still reads each row 48 times.
+# - `coalesced` fills most of the GPU, and still reads each row 48 times.
 # - `shared` and `warp_tiled` read each row once. Their atomics are few: each block or warp adds its taps once, at its end.
 #
 # And the times:

@@ -369,8 +369,8 @@ for name, pieces in (("the largest gain first", by_gain(4, costs)), ("best of al
 # <!-- begin:function:dwlab.planner:partition -->
 # <!-- end:function:dwlab.planner:partition -->
 #
-# It is never worse than taking the largest gain first, and costs nothing to have. Fusing whatever comes first can give more than half
-# of the saving away. Exercise 33_3 holds your own against all partitions.
+# It is never worse than taking the largest gain first, and costs nothing to have. Exercise 33_3 holds your own
+# against all partitions.
 
 # %% [markdown]
 # ## Measure
