@@ -165,12 +165,12 @@ def test_a_ranking_has_every_stage_that_takes_the_problem_once(path, problem):
 @pytest.mark.parametrize("sizes", [(16, 128, 48), (12, 128, 64), (8, 128, 96), (6, 128, 128), (3, 128, 256)])
 def test_of_few_elements_the_weight_gradient_needs_one_launch(sizes):
     """Shapes of which a sum of parts, a launch more, lost to PyTorch."""
-    for K in (4, 15, 48):
+    for K, name in ((4, "flat"), (15, "strips"), (48, "strips")):
         problem = DepthwiseConv1d(*sizes, K)
         one = best(problem, "weight_grad", gpu=records.SHOWN)
         how = one.launch(problem)
-        assert one.name == "strips" and how.parts == 1 and not how.zero
-        assert how.blocks == problem.H  # a warp a channel
+        assert one.name == name and how.parts == 1 and not how.zero
+        assert how.blocks == problem.H or name == "flat"  # a warp a channel
 
 
 def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
@@ -214,7 +214,7 @@ def test_both_gradients_come_from_two_launches_where_those_are_expected_sooner(s
         assert_right(problem, call("backward", problem, host), host)
         assert started == [one.id for one in dispatch.launches(problem, "backward")]
         started.clear()
-    long = DepthwiseConv1d(3, 5, 71, 7, "same")
+    long = DepthwiseConv1d(3, 5, 71, 30, "same")
     assert len(dispatch.launches(long, "backward")) == 2 and len(dispatch.launches(WIDE, "backward")) == 1
     views = dispatch.launches(WIDE, "backward", aligned=4)
     assert all(one.aligned <= 4 for one in views)  # the fused ones move 16 bytes at a time

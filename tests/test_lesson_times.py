@@ -630,8 +630,8 @@ CLAIMS = (
     ("38", "**slide** is twice as fast once more. Its tile is of 8 × 8 pixels: a quarter of w2",
      lambda: round(gain_32("slide")) == 2 and RUNGS["slide"].blocks == (32 * 49,)
      and 4 * RUNGS["slide"].sectors["w2"] == RUNGS["+ mma"].sectors["w2"]),
-    ("38", "Its 24 **local bytes** … holds a thread at 168 registers, so that three blocks are resident, and six words … "
-     "With 176 registers none is spilled, and two blocks are resident.",
+    ("38", "Its 24 **local bytes** … holds a thread at 168 registers, so that three blocks are resident, and six "
+     "words … With 176 registers none is spilled, and two blocks are resident.",
      lambda: (RUNGS["slide"].local_bytes, RUNGS["slide"].registers, 64 // -(-176 // 8)) == ((6 * 4,), (168,), 2)),
     ("38", "It still takes three times the floor",
      lambda: round(RUNGS["slide"].time.median_us / ladder.newest().floor_us) == 3),
