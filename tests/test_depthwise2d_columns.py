@@ -11,7 +11,7 @@ from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.depthwise2d import columns
-from dwlab.problems import networks
+from dwlab.problems import layers, networks
 from dwlab.problems.layers import DepthwiseConv2d
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -25,27 +25,28 @@ def layer(N, C, H, W, K=3, stride=1, dtype="float32", **more):
     return DepthwiseConv2d(N, C, H, W, K, stride, layout="NHWC", dtype=dtype, **more)
 
 
-@pytest.mark.parametrize(
-    ("problem", "given"),
-    [
-        (layer(1, 4, 16, 8, bias=True, activation="relu6"), tile_of(4, 8, 3, 2, 2)),
-        (layer(2, 12, 17, 11, bias=True, residual=True), tile_of(4, 8, 3, 4, 2)),
-        (layer(2, 10, 17, 11, dtype="float16", bias=True, activation="relu"), tile_of(4, 6, 3, 3, 2)),
-        (layer(3, 6, 14, 7, dtype="bfloat16", residual=True), tile_of(2, 7, 9, 3, 4)),
-        (layer(1, 8, 14, 7, activation="relu"), tile_of(4, 7, 1, 4, 1)),
-        (layer(9, 6, 5, 5, 3, 2, bias=True), tile_of(2, 3, 7, 2, 2)),
-        (layer(1, 4, 13, 12, 3, 2, dtype="float16"), tile_of(3, 3, 4, 2, 1)),
-        (layer(1, 4, 12, 9, 5, bias=True, activation="gelu"), tile_of(2, 9, 4, 1, 3)),
-        (layer(1, 6, 9, 11, 7, 2, dtype="float16", bias=True, residual=True), tile_of(3, 4, 3, 3, 2)),
-        (layer(1, 4, 11, 13, 2, 3), tile_of(2, 2, 2, 2, 2)),
-        (layer(1, 4, 20, 20, 3, 6, padding=2, dtype="float16"), tile_of(2, 3, 2, 2, 1)),
-        (layer(1, 4, 9, 9, 4, padding=3), tile_of(3, 5, 2, 2, 2)),
-        (layer(1, 4, 9, 8, 3, padding=0, bias=True), tile_of(4, 4, 5, 2, 1)),
-    ],
-    ids=str,
-)
-def test_any_tile_is_right_and_its_formula_equals_the_count(problem, given):
+ANY = """
+N=1 C=4 H=16 W=8 K=3 NHWC bias relu6: 4 8 3 2 2
+N=2 C=12 H=17 W=11 K=3 NHWC bias residual: 4 8 3 4 2
+N=2 C=10 H=17 W=11 K=3 NHWC float16 bias relu: 4 6 3 3 2
+N=3 C=6 H=14 W=7 K=3 NHWC bfloat16 residual: 2 7 9 3 4
+N=1 C=8 H=14 W=7 K=3 NHWC relu: 4 7 1 4 1
+N=9 C=6 H=5 W=5 K=3 stride 2 NHWC bias: 2 3 7 2 2
+N=1 C=4 H=13 W=12 K=3 stride 2 NHWC float16: 3 3 4 2 1
+N=1 C=4 H=12 W=9 K=5 NHWC bias gelu: 2 9 4 1 3
+N=1 C=6 H=9 W=11 K=7 stride 2 NHWC float16 bias residual: 3 4 3 3 2
+N=1 C=4 H=11 W=13 K=2 stride 3 NHWC: 2 2 2 2 2
+N=1 C=4 H=20 W=20 K=3 stride 6 padding 2 NHWC float16: 2 3 2 2 1
+N=1 C=4 H=9 W=9 K=4 padding 3 NHWC: 3 5 2 2 2
+N=1 C=4 H=9 W=8 K=3 padding 0 NHWC bias: 4 4 5 2 1
+"""  # a layer: the arguments of `tile_of`
+
+
+@pytest.mark.parametrize("text", ANY.strip().splitlines())
+def test_any_tile_is_right_and_its_formula_equals_the_count(text):
     """Strips and runs that the map ends in the middle of, rows that wait in any number, blocks that are not full."""
+    sizes, tile = text.split(":")
+    problem, given = layers.problem(sizes), tile_of(*map(int, tile.split()))
     one = STAGE.with_config(given)
     assert one.launch(problem).block == stage_columns.block(given)
     check(one, problem).raise_if_wrong()

@@ -307,6 +307,10 @@ def tiles_of(id, problem):
     return list(found.values())
 
 
+def each(text):
+    return pytest.mark.parametrize(("id", "sizes"), [line.split(maxsplit=1) for line in text.strip().splitlines()])
+
+
 def with_residual(problem):
     """The same layer, or pair, adding a map."""
     if isinstance(problem, Fused):
@@ -314,15 +318,12 @@ def with_residual(problem):
     return replace(problem, residual=True, zero_r=-9, m_r=0.7)
 
 
-@pytest.mark.parametrize(
-    ("id", "sizes"),
-    [
-        ("pointwise/forward/int8", "N=1 C=40 F=72 H=5 W=8 bias zero_x=-3"),
-        ("fused/dwpw/int8", "N=1 C=40 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=40 F=72 H=9 W=9 bias zero_x=5"),
-        ("fused/pwdw/int8", "N=1 C=40 F=72 H=9 W=9 bias zero_y=5 -> N=1 C=72 H=9 W=9 K=3 stride 2 bias zero_x=5"),
-        ("fused/pwpw/int8", "N=1 C=48 F=80 H=5 W=7 bias zero_x=3 zero_y=5 -> N=1 C=80 F=68 H=5 W=7 bias zero_x=5"),
-    ],
-)
+@each("""
+    pointwise/forward/int8  N=1 C=40 F=72 H=5 W=8 bias zero_x=-3
+    fused/dwpw/int8         N=1 C=40 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=40 F=72 H=9 W=9 bias zero_x=5
+    fused/pwdw/int8         N=1 C=40 F=72 H=9 W=9 bias zero_y=5 -> N=1 C=72 H=9 W=9 K=3 stride 2 bias zero_x=5
+    fused/pwpw/int8         N=1 C=48 F=80 H=5 W=7 bias zero_x=3 zero_y=5 -> N=1 C=80 F=68 H=5 W=7 bias zero_x=5
+""")
 def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     """Every second one with a residual."""
     both = problem_of(sizes), with_residual(problem_of(sizes))
@@ -336,14 +337,11 @@ def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
         formulas.compare(one, problem).raise_if_different()
 
 
-@pytest.mark.parametrize(
-    ("id", "sizes"),
-    [
-        ("fused/dwpw/int8", "N=1 C=16 H=4 W=8 K=3 bias zero_y=5 -> N=1 C=16 F=160 H=4 W=8 bias zero_x=5"),
-        ("fused/pwdw/int8", "N=1 C=16 F=160 H=4 W=8 bias zero_y=5 -> N=1 C=160 H=4 W=8 K=3 bias zero_x=5"),
-        ("fused/pwpw/int8", "N=1 C=16 F=48 H=2 W=8 bias zero_y=5 -> N=1 C=48 F=320 H=2 W=8 bias zero_x=5"),
-    ],
-)
+@each("""
+    fused/dwpw/int8         N=1 C=16 H=4 W=8 K=3 bias zero_y=5 -> N=1 C=16 F=160 H=4 W=8 bias zero_x=5
+    fused/pwdw/int8         N=1 C=16 F=160 H=4 W=8 bias zero_y=5 -> N=1 C=160 H=4 W=8 K=3 bias zero_x=5
+    fused/pwpw/int8         N=1 C=16 F=48 H=2 W=8 bias zero_y=5 -> N=1 C=48 F=320 H=2 W=8 bias zero_x=5
+""")
 def test_groups_of_filters_beyond_the_last_filter_read_nothing(id, sizes):
     """All groups are full, but for one that has no filter."""
     problem = problem_of(sizes)
@@ -407,18 +405,15 @@ def test_layers_that_a_stage_does_not_take_are_refused(id, sizes, change):
         stage(id).launch(replace(problem, **change))
 
 
-@pytest.mark.parametrize(
-    ("id", "sizes"),
-    [
-        ("fused/dwpw/int8", "N=1 C=6 H=4 W=4 K=3 -> N=1 C=6 F=8 H=4 W=4"),
-        ("fused/dwpw/int8", "N=1 C=8 H=4 W=4 K=3 -> N=1 C=8 F=6 H=4 W=4"),
-        ("fused/pwdw/int8", "N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 H=4 W=4 K=3"),
-        ("fused/pwdw/int8", "N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 H=4 W=4 K=3"),
-        ("fused/pwpw/int8", "N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 F=8 H=4 W=4"),
-        ("fused/pwpw/int8", "N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 F=8 H=4 W=4"),
-        ("fused/pwpw/int8", "N=1 C=8 F=8 H=4 W=4 -> N=1 C=8 F=6 H=4 W=4"),
-    ],
-)
+@each("""
+    fused/dwpw/int8         N=1 C=6 H=4 W=4 K=3 -> N=1 C=6 F=8 H=4 W=4
+    fused/dwpw/int8         N=1 C=8 H=4 W=4 K=3 -> N=1 C=8 F=6 H=4 W=4
+    fused/pwdw/int8         N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 H=4 W=4 K=3
+    fused/pwdw/int8         N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 H=4 W=4 K=3
+    fused/pwpw/int8         N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 F=8 H=4 W=4
+    fused/pwpw/int8         N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 F=8 H=4 W=4
+    fused/pwpw/int8         N=1 C=8 F=8 H=4 W=4 -> N=1 C=8 F=6 H=4 W=4
+""")
 def test_pairs_whose_channels_are_no_whole_words_are_refused(id, sizes):
     assert stage(id).supports(problem_of(sizes.replace("=6", "=12")))
     with pytest.raises(StageError, match=f"{id} does not take .*: use fused/"):
@@ -482,27 +477,18 @@ def test_a_block_with_helpers_has_registers_for_all_of_them(K):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("id", "sizes"),
-    [
-        # Warps of several rows or columns of products, which no small problem is given.
-        ("pointwise/forward/int8", "N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128"),
-        ("pointwise/forward/int8", "N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7"),
-        ("pointwise/forward/int8", "N=32 C=728 F=728 H=14 W=14 bias residual zero_x=-128 m_r=0.7"),
-        (
-            "fused/dwpw/int8",
-            "N=32 C=728 H=14 W=14 K=3 relu zero_x=3 zero_y=-128 -> N=32 C=728 F=728 H=14 W=14 bias zero_x=-128",
-        ),
-        (
-            "fused/pwdw/int8",
-            "N=1 C=96 F=96 H=14 W=14 relu zero_y=-128 -> N=1 C=96 H=14 W=14 K=3 bias residual zero_x=-128 m_r=0.7",
-        ),
-        (
-            "fused/pwpw/int8",
-            "N=1 C=96 F=384 H=14 W=14 relu zero_y=-128 -> N=1 C=384 F=96 H=14 W=14 bias residual zero_x=-128 m_r=0.7",
-        ),
-    ],
-)
+# Warps of several rows or columns of products, which no small problem is given.
+@each("""
+    pointwise/forward/int8  N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128
+    pointwise/forward/int8  N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7
+    pointwise/forward/int8  N=32 C=728 F=728 H=14 W=14 bias residual zero_x=-128 m_r=0.7
+    fused/dwpw/int8         N=32 C=728 H=14 W=14 K=3 relu zero_x=3 zero_y=-128 -> \
+                            N=32 C=728 F=728 H=14 W=14 bias zero_x=-128
+    fused/pwdw/int8         N=1 C=96 F=96 H=14 W=14 relu zero_y=-128 -> \
+                            N=1 C=96 H=14 W=14 K=3 bias residual zero_x=-128 m_r=0.7
+    fused/pwpw/int8         N=1 C=96 F=384 H=14 W=14 relu zero_y=-128 -> \
+                            N=1 C=384 F=96 H=14 W=14 bias residual zero_x=-128 m_r=0.7
+""")
 def test_layers_of_networks_compile_without_spills(id, sizes):
     found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
     assert found.spill_stores == found.spill_loads == found.local_bytes == 0

@@ -240,9 +240,7 @@ def against(
             notes.append(f"not tried at {words}: {error}")
             continue
         if kind == OTHERS:
-            look = (
-                "what do your numbers hide? If they have to be so, a symmetry for instance, let the reference assert it"
-            )
+            look = "what do your numbers hide? If they must be so, symmetric for instance, let the reference assert it"
             text = f"right with your numbers, wrong with {OTHERS}: "
             hidden = [Finding("other numbers", text + str(one), f"{one.look}; {look}") for one in found.findings]
             found = replace(found, findings=tuple(hidden))

@@ -25,7 +25,7 @@ from dwlab.widgets.drawings import _many
 
 CELL, LEFT = 36, 66
 _VALUE = "which inputs make that element? The picture above shows it: compare with your line, number by number"
-PLAIN = dict.fromkeys(("wrong", "tail", "edge", "shifted", "wrong offset", "wrong factor"), _VALUE) | {
+PLAIN = dict.fromkeys(("wrong", "edge", "shifted", "wrong offset", "wrong factor"), _VALUE) | {
     "two writers": "two threads store to one element: which element does each of them own?",
     "cannot be interpreted": "a thread works on single elements: give each array an index",
     "other numbers": "which of the picture's numbers stands in the kernel? Load it from the array in its place",
