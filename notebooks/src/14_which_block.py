@@ -60,8 +60,25 @@ traffic_calculator(DepthwiseConv1d(4, 16, 168, 24), tile=64, rows=1, threads=64)
 # The launch is ours: `width` outputs of a row, and so many windows `together` in a block. It is checked with a tile that is
 # wider than a row, with one that divides it, and with ones that do not.
 
-# %%
+# %% tags=["nbval-ignore-output", "folded"]
 import numpy as np
+
+from dwlab.widgets import drawings
+
+width, taps, window, output = 6, 4, 1, 2  # a block of 6 × 3 threads: outputs 6 to 11 of three windows
+hours = np.tile(np.arange(width - taps + 1, 2 * width), (3, 1))
+reads = np.zeros_like(hours)
+reads[window, output : output + taps] = 1
+drawings.grids(
+    "A block of 6 × 3 threads with 4 taps; filled: what the thread of window 1, output 8 multiplies",
+    f"The staged hours of three windows, a row each: {hours[0, 0]} to {hours[0, -1]}, of which the first three are the halo, "
+    f"and the staged filter, taps 3 to 0. Thread ({output}, {window}) has output {width + output} of window {window}: hours "
+    f"{hours[window, output]} to {hours[window, output + taps - 1]} meet taps 3 to 0, so both indices go up together.",
+    {"hours of 3 windows": hours, "taps": np.arange(taps)[::-1][None]},
+    {"hours of 3 windows": reads, "taps": np.ones((1, taps), int)},
+)
+
+# %%
 from numba import float32, uint32
 
 from dwlab import cuda
@@ -218,6 +235,18 @@ predicted_length = 8
 # taps each**; at the end a shuffle adds the halves. Write it for a causal row of 48 and 48 taps, a warp for each row. The
 # window and the reversed filter are staged: output t is the sum over j of `weights[j] * window[t + j]`. As in lesson 13 a tap
 # reads one weight and one new x for three products. Lanes 0 to 15 store.
+
+# %% tags=["nbval-ignore-output", "folded"]
+tap, hour = np.indices((4, 12))
+lane = hour // 3 + 4 * (tap // 2)
+drawings.grids(
+    "A warp of 8 lanes on a row of 12 with 4 taps: the lane that multiplies tap j for output t; framed: lane 2",
+    "A row for each of 4 taps, a column for each of 12 outputs. Lanes 0 to 3 have three outputs each and taps 0 and 1, lanes "
+    "4 to 7, filled, the same outputs and taps 2 and 3. Lane 2, framed, has outputs 6 to 8; lane 6 has their other half.",
+    {"taps × outputs": lane},
+    {"taps × outputs": lane // 4},
+    framed=2,
+)
 
 # %%
 TAPS = 48

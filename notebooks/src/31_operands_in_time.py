@@ -51,6 +51,19 @@ for i in range(4):
 print("before the loop: copy chunk 0 to place 0, commit")
 print(tabular.columns(("step", "copy chunk, to place", "wait for chunk", "multiply chunk, in place"), steps))
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+step, place = np.indices((4, 2))
+chunk = step + (step % 2 != place) * np.where(step < 3, 1, -1)
+drawings.grids(
+    "The chunk in each place, a row a step; filled dark: multiplied, light: in flight",
+    "Four steps, a row each, and two places. In step i chunk i is multiplied, in place i % 2; chunk i + 1 is in flight to the "
+    "other place. In step 3 nothing is in flight: the other place still holds chunk 2.",
+    {"places 0, 1": chunk},
+    {"places 0, 1": np.where(chunk == step, 2, chunk > step)},
+)
+
 # %%
 CHUNK, CHUNKS = 256, 4
 WORDS = 2 * CHUNK

@@ -121,6 +121,20 @@ print(f"0 to 6: off by {worst[0.0, 6.0]:.4f} at most, half a step; you predicted
 #
 # The kernel has a thread for each output. x is (pixels, C), w (F, C), b int32, m float32.
 
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+bytes_x, bytes_w, z = np.array([[-3, 5, 9, -3]]), np.array([[2, -1, 4, 7]]), -3
+numbers = {"x": bytes_x, "x − z": bytes_x - z, "w": bytes_w, "products": (bytes_x - z) * bytes_w}
+drawings.grids(
+    f"One output of 4 channels, zero point {z}; filled: what is 0 in the products",
+    f"Four rows of four numbers: x, {bytes_x[0].tolist()}; x less its zero point {z}; w, {bytes_w[0].tolist()}; and the "
+    f"products, {numbers['products'][0].tolist()}. Where x is the zero point, filled, the product is 0. Their sum, "
+    f"{numbers['products'].sum()}, and b are multiplied by m, rounded, and {z} or another zero point is added.",
+    numbers,
+    {name: (bytes_x == z).astype(int) for name in numbers},
+)
+
 # %%
 @cuda.jit
 def pointwise(x, w, b, m, zero_x, zero_y, low, y):

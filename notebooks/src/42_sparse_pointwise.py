@@ -79,6 +79,22 @@ for group in range(8):
     print(f"group {group}: bits {bits:04b}, columns {columns[0]} and {columns[1]}")
 
 # %% [markdown]
+# The same filter as a picture:
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab.widgets import drawings
+
+groups, kept = row.reshape(8, 4).astype(int), arrays["w"].reshape(8, 2).astype(int)
+places = np.array([[word >> 4 * group & 3, word >> 4 * group + 2 & 3] for group in range(8)])
+drawings.grids(
+    "A filter of 32 channels in 2:4, a row for each group of four; filled: a weight that is not zero",
+    "Three grids of eight rows. The filter: four channels a row, two of them with a weight at most. Stored: the two weights of "
+    "each group, a zero where there was one only. Places: where among the four each stored one belongs, always ascending.",
+    {"filter": groups, "stored": kept, "places": places},
+    {"filter": groups != 0, "stored": kept != 0, "places": np.zeros_like(places)},
+)
+
+# %% [markdown]
 # Groups 5 and 6 have one weight each; a zero is stored beside it, at a place of its own: the two places always ascend. In V:N:M
 # comes a third array, `wc`: which columns a block of V filters keeps.
 #
