@@ -176,7 +176,8 @@ def search_alone(gpu: Any) -> None:
 
 def ahead(tasks: Any, prepare: Callable[[Any], None], gpu: Any, start: Any, until: float) -> list[Any]:
     """Tasks that a process takes and prepares until then; it has them when all that share the barrier `start` do."""
-    search_alone(gpu)
+    if "torch" in sys.modules:
+        search_alone(gpu)
     mine = []
     for task in taken(tasks, until):
         prepare(task)

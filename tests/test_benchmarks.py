@@ -344,7 +344,7 @@ def test_predictions_for_a_gpu_are_held_against_what_it_measured():
 
 def doubled(tasks, results, gpu, start):
     """What processes do in the test below: 4 ends one of them, and none begins before all have taken what there is."""
-    mine = recording.ahead(tasks, lambda task: task, start, recording.time.monotonic() + 20)
+    mine = recording.ahead(tasks, lambda task: task, gpu, start, recording.time.monotonic() + 20)
     for task in mine:
         with gpu, gpu:
             if task == 4:

@@ -205,7 +205,7 @@ def test_the_drawn_shapes():
         return own[min(own, key=lambda id: own[id] * there.get(id.replace(path, mirror.get(path, path)), own[id]))]
 
     for row in tables("docs/results/depthwise1d.md")["depthwise1d/drawn"]:
-        here = {key: chosen(key) for key in found if key[0] == row["path"]}
+        here = {key: chosen(key) for key in found if key[:2] == (row["path"], row["dtype"])}
         over = [us / min(found[key]["times"].values()) for key, us in here.items()]
         same(row["choice over the fastest stage, mean"], mean(over))
         same(row["most"], max(over))

@@ -1,6 +1,5 @@
 """Tiles of every stage: blocks that each GPU of the data sheets can start, and what choosing them goes by."""
 
-import csv
 import functools
 import math
 import statistics
@@ -8,7 +7,7 @@ import statistics
 import pytest
 from parts import part
 
-from dwlab import simt
+from dwlab import records, simt
 from dwlab.gpu import machine, occupancy, target
 from dwlab.kernels import choices, registry
 from dwlab.kernels.parts import ptx
@@ -201,8 +200,7 @@ def test_the_least_cost_is_near_the_fastest_of_those_that_searches_timed():
 
 
 def test_a_recorded_time_has_the_tile_that_it_was_measured_with():
-    with recorded.TABLE.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = records.csv_rows(recorded.TABLE)
     known = {stage.id: stage for stage in TILED}
     assert len({(row["stage"], row["problem"]) for row in rows}) == len(rows) > 500
     assert rows == sorted(rows, key=lambda row: (row["stage"], row["problem"], row["tile"]))

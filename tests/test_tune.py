@@ -6,6 +6,7 @@ import importlib
 import itertools
 import json
 import linecache
+import lzma
 import math
 import os
 import pathlib
@@ -211,7 +212,7 @@ def test_claims_are_of_all_rows_and_what_optuna_loses_is_kept(tmp_path, monkeypa
     monkeypatch.setattr(tuning, "MANY", len(SPACE))
     (name,) = [tuning.name_of(one) for one, _ in tuning.whole(tuned.journals(tmp_path))]
     kept = {"budgets": tuning.BUDGETS, "sweeps": {name: {"optuna": [0.25, 0.125, 0.0]}}}
-    (tmp_path / tuning.OPTUNA).write_text(json.dumps(kept))
+    (tmp_path / tuning.OPTUNA).write_bytes(lzma.compress(json.dumps(kept).encode()))
     assert "| Optuna | 25.0% (25.0% / 25.0% / 25.0%) | 12.5%" in tuning.tables(tmp_path)["tuning-claims"]()
     assert tuning.kept(tmp_path) and not tuning.kept(tmp_path / "else")
 

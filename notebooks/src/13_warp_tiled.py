@@ -84,9 +84,8 @@ word = np.arange(3 * lanes + taps - 1)
 number = word - 3 * one - np.arange(taps)[:, None]  # 0, 1, 2 where u0, u1, u2 are at each tap
 held, first = (number >= 0) & (number < 3), np.arange(taps)[:, None] == 0
 owner = np.where(word < 3 * lanes, (word // 3).astype(object), "")
-caption = "window; orange: read, blue: in a register already"
 drawings.grids(
-    f"A warp of {lanes} lanes with {taps} taps: word k, the lane of output t = k, and what lane {one} holds at tap j",
+    f"A warp of {lanes} lanes with {taps} taps: word k, the lane of output t = k, and what lane {one} holds at tap j; orange: read then",
     f"A column for each of the {word.size} words of a row's window, {taps - 1} of them in front of the row. Row lane: "
     f"the lane of output t = k, three outputs each; those of lane {one}, {3 * one} to {3 * one + 2}, are filled. "
     f"Below, a row a tap: the words that lane {one} has as u0, u1 and u2, "
@@ -94,11 +93,11 @@ drawings.grids(
     + ". At the first tap it reads all three, then the last one only; the others it has in registers already.",
     {
         "": np.array([["k"], ["lane"], *([f"j={j}"] for j in range(taps))]),
-        caption: np.array([word, owner, *np.where(held, np.char.add("u", number.astype(str)), "")], object),
+        "window": np.array([word, owner, *np.where(held, np.char.add("u", number.astype(str)), "")], object),
     },
     {
         "": np.zeros((2 + taps, 1)),
-        caption: np.array([0 * word, word // 3 == one, *held * np.where(first | (number == 2), 3, 2)]),
+        "window": np.array([0 * word, word // 3 == one, *held * np.where(first | (number == 2), 3, 2)]),
     },
 )
 

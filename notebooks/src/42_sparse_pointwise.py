@@ -89,9 +89,9 @@ places = np.array([[word >> 4 * group & 3, word >> 4 * group + 2 & 3] for group 
 drawings.grids(
     "A filter of 32 channels in 2:4, a row for each group of four; filled: a weight that is not zero",
     "Three grids of eight rows. The filter: four channels a row, two of them with a weight at most. Stored: the two weights of "
-    "each group, a zero where there was one only. Places: where among the four each stored one belongs, always ascending.",
-    {"filter": groups, "stored": kept, "places": places},
-    {"filter": groups != 0, "stored": kept != 0, "places": np.zeros_like(places)},
+    "each group, a zero where there was one only. Place: where among the four each stored one belongs, always ascending.",
+    {"filter": groups, "stored": kept, "place": places},
+    {"filter": groups != 0, "stored": kept != 0, "place": np.zeros_like(places)},
 )
 
 # %% [markdown]
