@@ -147,7 +147,7 @@ def writing(want: Callable, args: Sequence) -> tuple[Callable, Callable]:
         given = [other.get(i, one) for i, one in enumerate(args)]
         given = [np.array(one, order="C") if isinstance(one, np.ndarray) else one for one in given]
         try:
-            with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+            with warnings.catch_warnings(action="ignore"):
                 got = want(*given[:count])
         except (Exception, SystemExit) as error:
             raise CheckError(f"the reference raises {message(error)}") from error
