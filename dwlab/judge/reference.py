@@ -392,12 +392,12 @@ def launchable(kernel: Any) -> Any:
 
 def launched(
     kernel: Any, grid: Any, block: Any, args: Sequence, right: dict[int, Wanted], shared_bytes: int, poison: int
-) -> tuple[dict[int, np.ndarray], list]:
+) -> tuple[dict, list]:
     """(place -> array after a launch on outputs full of a byte, stores to inputs and to memory beside an array).
 
     Raises what the launch raises.
     """
-    from dwlab.gpu.driver import allow_shared
+    from dwlab.gpu.driver import allow_shared, arrays_of
     from dwlab.target import cuda
 
     kernel = launchable(kernel)
@@ -418,7 +418,7 @@ def launched(
         given[place] = device[GUARD : GUARD + one.size].reshape(one.shape)
     with warnings.catch_warnings(action="ignore"):  # of a low occupancy: these problems are small on purpose
         allow_shared(kernel, given, shared_bytes)
-        kernel[grid, block, 0, shared_bytes](*given)
+        kernel[grid, block, 0, shared_bytes](*arrays_of(kernel, given))
         cuda.synchronize()
     names, trespasses, after = names_of(kernel, len(args)), [], {}
     for place, (flat, device) in flats.items():
