@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 from parts import most  # noqa: E402
 
 from dwlab import target  # noqa: E402
+from dwlab.kernels import torch_short  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.kernels.torch_short import LAYOUTS, ShortConv1d, short_conv, short_conv_update  # noqa: E402
 
@@ -106,6 +107,12 @@ def test_pytorch_finds_nothing_wrong_with_the_operators():
 def test_torch_compile_has_it_in_its_graph(layout):
     compiled = torch.compile(short_conv, backend="aot_eager", fullgraph=True)
     compare(torch.float32, 2, 8, 20, 4, True, "silu", True, layout, compiled)
+
+
+def test_filters_are_laid_out_anew_for_each_call():
+    w, bias = drawn(3, 4).detach(), torch.zeros(3, device=DEVICE)
+    once = torch_short._filters(w, bias).clone()
+    torch.testing.assert_close(torch_short._filters(w.mul_(2), bias), 2 * once)
 
 
 @each_type
