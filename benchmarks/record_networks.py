@@ -28,6 +28,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,8 +181,7 @@ def wrong_before(model: inference.Model) -> str:
 def wrong_after(models: Mapping[str, inference.Model]) -> str:
     """The error of the models' outputs for a fresh image, when they have been timed; "" if nothing."""
     for what, model in models.items():
-        wrong = _wrong_whole(model, images.random_image(model.network, seed=1))
-        if wrong:
+        if wrong := _wrong_whole(model, images.random_image(model.network, seed=1)):
             return f"{what}, on a fresh image: {wrong}"
     return ""
 
@@ -241,17 +241,21 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
     """A process: takes tasks, compiles our kernels, one process at a time (the lock `kernels`), and measures while it
-    holds the GPU. With torch.compile all compile before anything is timed, until options["until"].
+    holds the GPU. With torch.compile, beside ours, all compile before anything is timed, until options["until"].
     """
     calls = {}
 
-    def compile_all(task: Task) -> Task:
-        network = task.ready()
+    def compile_ours(network: Network) -> None:
         with kernels:
             timing.compile_candidates(network, options["last"], options["processes"])
             planner.plan(network, options["gpu"])  # what `partition` asks: kept from here on
-        if options["compiled"]:
-            calls[task] = timing.compile_baselines(task.network(), random_weights(task.network()))
+
+    def compile_all(task: Task) -> Task:
+        with ThreadPoolExecutor(1) as pool:
+            ours = pool.submit(compile_ours, task.ready())
+            if options["compiled"]:
+                calls[task] = timing.compile_baselines(task.network(), random_weights(task.network()))
+            ours.result()
         torch.cuda.empty_cache()
         return task
 
