@@ -288,7 +288,8 @@ def drawn(runs: Sequence[Record]) -> Markdown:
             over.append(time_us / fastest)
             unseen.append(row["times"][chosen(row, others(row, known))] / fastest)
             if theirs := row.get("peer_time_us"):
-                against.append((theirs / time_us, time_us - theirs))
+                late = theirs < 0.95 * time_us and time_us - theirs >= 0.5
+                against.append((theirs / time_us, late, late and "bmm" in row["peer"]))
         if against:
             body.append((key, over, unseen, against))
     columns = [
@@ -299,10 +300,11 @@ def drawn(runs: Sequence[Record]) -> Markdown:
         Col("most", lambda one: max(one[1]), "{:.2f}".format),
         Col("had the shape not been timed, mean", lambda one: statistics.geometric_mean(one[2]), "{:.3f}".format),
         Col("most", lambda one: max(one[2]), "{:.2f}".format),
-        Col("PyTorch's best over the choice, mean", lambda one: geometric(ratio for ratio, _ in one[3])),
+        Col("PyTorch's best over the choice, mean", lambda one: geometric(ratio for ratio, *_ in one[3])),
         Col("least", lambda one: min(one[3])[0], "{:.2f}".format),
-        Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio, _ in one[3])),
-        Col("by 0.5 µs and 5 % or more", lambda one: sum(ratio < 0.95 and late >= 0.5 for ratio, late in one[3])),
+        Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio, *_ in one[3])),
+        Col("by 0.5 µs and 5 % or more", lambda one: sum(late for _, late, _ in one[3])),
+        Col("of these by L × L matrices made before", lambda one: sum(prepared for *_, prepared in one[3])),
     ]
     return of_rows(columns, sorted(body, key=lambda one: (DTYPES.index(one[0][0]), PATHS.index(one[0][1]))), [
         "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
