@@ -81,14 +81,14 @@ def off(found: Sequence[Row], gpu: Machine, how: Efficiency) -> np.ndarray:
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
 
-def least_squares(off: Callable[[np.ndarray], np.ndarray], start: np.ndarray, turns: int = 60) -> np.ndarray:
+def least_squares(off: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:
     """Positive constants with the least sum of squares of `off`, from `start` on: Levenberg and Marquardt's way.
 
     off: logarithms of the constants -> what is to be small, such as logarithms of predicted over measured times.
     """
     logs, damping = np.log(start), 1e-2
     now = off(logs)
-    for _ in range(turns):
+    for _ in range(60):
         slopes = np.stack([(off(logs + step) - now) / 1e-4 for step in 1e-4 * np.eye(len(logs))], axis=1)
         square = slopes.T @ slopes
         step = np.clip(np.linalg.solve(square + damping * np.diag(np.diag(square) + 1e-9), -slopes.T @ now), -1, 1)

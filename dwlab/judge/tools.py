@@ -431,14 +431,14 @@ NOTHING_STORED = (
 )
 
 
-def convolves(kernel: Any, launch: Callable[[Any], Any], problem: Any = None, path: str = "forward") -> str:
+def convolves(kernel: Any, launch: Callable[[Any], Any]) -> str:
     """Wrong unless `dwlab.check` passes the kernel with this launch (problem -> Launch); its hints are the judge's.
 
-    Without a problem, on the whole family of shapes. Returns the sentence for a judge to end with.
+    Returns the sentence for a judge to end with.
     """
     from dwlab.judge.check import check
 
-    verdict = check(kernel, problem, path=path, launch=launch)
+    verdict = check(kernel, launch=launch)
     if not verdict.passed:
         first = verdict.failures[0].case
         found = "; ".join(str(one).rstrip(".") for one in verdict.findings[:2])

@@ -255,11 +255,11 @@ def _positive(elapsed_us: float) -> float:
     return elapsed_us
 
 
-def sets_for(working_set_bytes: int, l2_bytes: int, factor: float = 3.0) -> int:
-    """How many sets of buffers to rotate among so that together they exceed ``factor`` times the L2 cache."""
+def sets_for(working_set_bytes: int, l2_bytes: int) -> int:
+    """How many sets of buffers to rotate among so that together they exceed three times the L2 cache."""
     if working_set_bytes <= 0:
         raise TimingError(f"a working set of {working_set_bytes} bytes cannot be timed")
-    return max(1, min(MAX_SETS, math.ceil(factor * l2_bytes / working_set_bytes)))
+    return max(1, min(MAX_SETS, math.ceil(3 * l2_bytes / working_set_bytes)))
 
 
 def cache_state(working_set_bytes: int, l2_bytes: int, sets: int = 1) -> str:

@@ -20,7 +20,6 @@ from dwlab.records.schema import Environment, Positive
 
 FOLDER = records.FOLDER / "training"
 NAIVE = "naive"
-COMMAND = "python benchmarks/epoch_time.py"
 
 
 @dataclass(frozen=True)

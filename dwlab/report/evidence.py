@@ -109,14 +109,14 @@ def differing() -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda one: -abs(one[1])))
 
 
-def opcodes_text(most: int = 3) -> str:
-    """Opcodes of global memory of the stages that differ most from their formulas, as compiled for the recorded GPU."""
+def opcodes_text() -> str:
+    """Opcodes of global memory, as compiled for the recorded GPU, of three stages that differ most from their formulas."""
     from dwlab.compiler import inspect
 
     run, _ = counters()
     differ = differing()
     known = {one.id for one in stages("depthwise1d")}
-    some = ["depthwise1d/forward/naive", *[id for id in differ if id in known][:most]]
+    some = ["depthwise1d/forward/naive", *[id for id in differ if id in known][:3]]
     cc = tuple(run.environment.get("compute_capability") or (9, 0)) if run else (9, 0)
     try:
         compiled = inspect.table(dict.fromkeys(some), PAPER, cc=cc)

@@ -29,12 +29,12 @@ def floors_us(problem: DepthwiseConv1d, path: str, gpu: Machine) -> tuple[float,
     return copied, problem.flops_of(path) / rate / 1e6 if rate else None
 
 
-def floors_table(gpu: Machine, paths: Iterable[str], problem: DepthwiseConv1d = PAPER) -> Columns:
-    """The two floors of some paths, a row each."""
+def floors_table(gpu: Machine, paths: Iterable[str]) -> Columns:
+    """The two floors of some paths of the paper's problem, a row each."""
     body = []
     for path in paths:
-        copied, multiplied = floors_us(problem, path, gpu)
-        size, flops = problem.compulsory_bytes(path), problem.flops_of(path)
+        copied, multiplied = floors_us(PAPER, path, gpu)
+        size, flops = PAPER.compulsory_bytes(path), PAPER.flops_of(path)
         body.append([path, f"{size / 1e6:,.1f}", _us(copied), f"{flops / 1e9:.2f}", _us(multiplied)])
     return columns(["path", "MB", "at copy speed", "GFLOP", "at the FMA rate"], body)
 
@@ -119,11 +119,11 @@ def memory_order(one: Compiled) -> str:
 # ---------------------------------------------------------------------------------------------------- recorded layers
 
 
-def layers_text(rows: Sequence[Row], shown: int = 6) -> str:
+def layers_text(rows: Sequence[Row]) -> str:
     """Rows of `layers` as lines of text, by operator, storage type and batch: of each the worst and the best.
 
     The geometric mean of the baseline's time over ours and how many are slower, of pairs also against our own kernels
-    of the two layers where that was timed; then so many rows, those of the least and of the greatest ratio. Rows
+    of the two layers where that was timed; then six rows, those of the least and of the greatest ratio. Rows
     without a time or a baseline are left out.
     """
     lines = []
@@ -133,7 +133,7 @@ def layers_text(rows: Sequence[Row], shown: int = 6) -> str:
                            ("speedup_vs_apart", "    against our own kernels of the two layers:")):  # fmt: skip
             if ratios := [row[name] for row in here if row.get(name)]:
                 lines.append(f"{head} {geometric(ratios)}, {share([one < 1 for one in ratios])} slower")
-        for row in here if len(here) <= shown else here[: shown // 2] + here[shown // 2 - shown :]:
+        for row in here if len(here) <= 6 else here[:3] + here[-3:]:
             ratio = f"{row['speedup_vs_peer']:7.2f}{'  lost' if row['speedup_vs_peer'] < 1 else ''}"
             both = f"{row['time_us']:9.1f} µs, PyTorch {row['peer_time_us']:7.1f} µs{ratio}"
             lines.append(f"    {row['layer']:36}{row['stage']:11}{both}")

@@ -248,13 +248,13 @@ class Parts:
     pointwise_us: float
 
 
-def parts_of_networks(runs: Runs = None) -> tuple[list[Parts], list[Record]]:
+def parts_of_networks() -> tuple[list[Parts], list[Record]]:
     """The parts of every recorded network whose kernels were timed as well."""
-    rows, used = networks(runs)
+    rows, used = networks()
     found = []
     for row in (row for row in rows if row.get("apart_us")):
         made = network(row["network"], row["batch"], row["layout"], row["dtype"])
-        timed = {problem: us for _, problem, us in validation.timed_kernels(made, used[-1].gpu, all_of(runs))[0]}
+        timed = {problem: us for _, problem, us in validation.timed_kernels(made, used[-1].gpu, all_of(None))[0]}
         sums = [
             sum(timed.get(layer.problem, 0.0) for layer in made.layers if isinstance(layer.problem, kind))
             for kind in (DepthwiseConv2d, Pointwise)

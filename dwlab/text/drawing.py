@@ -187,12 +187,11 @@ def encode(pixels) -> bytes:
     return buffer.getvalue()
 
 
-def as_img(png: bytes, alt: str, width: int | None = None) -> str:
+def as_img(png: bytes, alt: str) -> str:
     """An `<img>` element with the picture inside it and `alt` as its text; never wider than its place."""
-    size = f"width:{width}px;" if width else ""
     data = base64.b64encode(png).decode()
     return (
-        f'<img alt="{html.escape(alt, quote=True)}" style="{size}max-width:100%;height:auto" '
+        f'<img alt="{html.escape(alt, quote=True)}" style="max-width:100%;height:auto" '
         f'src="data:image/png;base64,{data}">'
     )
 

@@ -367,9 +367,9 @@ def restore(path: Path, state: State, config: Config) -> None:
 # -------------------------------------------------------------------------------------------------------------- command
 
 
-def curve_text(losses: Sequence[float], rows: int = 10) -> str:
-    """The loss curve as a table of at most `rows` rows: step, and the mean loss since the row before."""
-    edges = np.unique(np.linspace(0, len(losses), min(rows, len(losses)) + 1).astype(int))
+def curve_text(losses: Sequence[float]) -> str:
+    """The loss curve as a table of at most ten rows: step, and the mean loss since the row before."""
+    edges = np.unique(np.linspace(0, len(losses), min(10, len(losses)) + 1).astype(int))
     lines = [f"{'step':>8}  mean loss since the row before"]
     lines += [f"{b:8,}  {np.mean(losses[a:b]):.5f}" for a, b in zip(edges, edges[1:], strict=False)]
     return "\n".join(lines)

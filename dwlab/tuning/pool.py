@@ -142,7 +142,7 @@ def _sharing(make: Make, seconds: float, gigabytes: float, folder: str, gpu: str
 
 
 def busy(gpus: Sequence[str], run: Callable[[Sequence[str]], str] = provenance.output) -> dict[str, str]:
-    """Of GPUs of this machine those that somebody else uses: their numbers, and what says so. nvidia-smi is asked."""
+    """This machine's GPUs that somebody else uses: their numbers, and what says so. nvidia-smi is asked."""
     fields, found = "index,utilization.gpu,memory.used", {}
     try:
         lines = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]).splitlines()

@@ -49,13 +49,13 @@ class Result:
         return sum(map(len, self.times.values()))
 
 
-def interval(times: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """An interval that holds the median with this confidence: two order statistics; all numbers if none is so sure."""
+def interval(times: Sequence[float]) -> tuple[float, float]:
+    """An interval that holds the median with CONFIDENCE: two order statistics; all numbers if none is so sure."""
     ordered, n = sorted(times), len(times)
     below, k = 0.0, 0  # chance that at most k - 1 of n lie below the median
     while True:
         step = math.comb(n, k) / 2**n
-        if 2 * (below + step) > 1 - confidence or k >= n // 2:
+        if 2 * (below + step) > 1 - CONFIDENCE or k >= n // 2:
             break
         below, k = below + step, k + 1
     return (ordered[k - 1], ordered[n - k]) if k else (-math.inf, math.inf)
