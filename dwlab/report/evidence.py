@@ -110,7 +110,7 @@ def differing() -> dict[str, float]:
 
 
 def opcodes_text() -> str:
-    """Opcodes of global memory, as compiled for the recorded GPU, of three stages that differ most from their formulas."""
+    """Opcodes of global memory of the stages that differ most from their formulas, compiled for the recorded GPU."""
     from dwlab.compiler import inspect
 
     run, _ = counters()
