@@ -40,7 +40,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
         for name, lines in files.items():
             (Path(made) / name).write_bytes(lzma.compress(b"".join(lines), preset=9 | lzma.PRESET_EXTREME))
         if records.load_runs(made, refuse) != before:
-            raise RecordError("what was packed is not what the records content: nothing was changed")
+            raise RecordError("what was packed is not what the records hold: nothing was changed")
         for name in files:
             os.replace(Path(made) / name, folder / name)
     for path in loose:
@@ -53,7 +53,7 @@ def pack(folder: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
 
 
 def plain_runs(folder: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every run of a folder as plain values, oldest first, "file" first in each: what its own file content."""
+    """Every run of a folder as plain values, oldest first, "file" first in each: what its own file holds."""
     folder = Path(folder) if folder is not None else records.FOLDER
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.iterdir()):
