@@ -172,10 +172,13 @@ def read() -> list[dict[str, str]]:
 
 
 def write(rows: Sequence[Mapping[str, str]]) -> None:
+    rows = sorted(rows, key=lambda row: (row["stage"], row["kernel"]))
+    if rows == read():
+        return
     with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
         table.writeheader()
-        table.writerows(sorted(rows, key=lambda row: (row["stage"], row["kernel"])))
+        table.writerows(rows)
 
 
 def update(folder: Path, processes: int, share: float, seed: int) -> int:

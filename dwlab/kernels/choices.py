@@ -1,6 +1,6 @@
 """The chooser: which stages run a problem on a GPU, the fastest first, and with which tile.
 
-`ranking` is the one answer for dispatch, planner and inference. What was measured comes first: times of this machine;
+`ranking` is the one answer for dispatch, inference and its plans. What was measured comes first: times of this machine;
 then what a search over all stages of the path found; then the newest recorded run of the problem, or of one that
 differs only in bias, activation and residual; then what stages took on the recorded problems most like it.
 `Stage.config` has the stage's tile.
