@@ -117,7 +117,7 @@ def wanted(want: Callable, args: Sequence) -> dict[int, Wanted]:
     scale: dict = dict.fromkeys(places, 0.0)
     moved = {place: args[place] for place in arrays if args[place].dtype.kind in "fc"}
     draw = np.random.default_rng(0)
-    stop, drawn = time.monotonic() + MOVED_SECONDS, 0
+    stop, drawn = time.process_time() + MOVED_SECONDS, 0
     for drawn in range(1, MOVES + 1 if moved else 1):
         with contextlib.suppress(CheckError), np.errstate(all="ignore"):
             ends = 1 - STIRRED, 1 + STIRRED
@@ -126,7 +126,7 @@ def wanted(want: Callable, args: Sequence) -> dict[int, Wanted]:
                 change = np.abs(near[place].astype(complex) - first[place]) / STIRRED
                 scale[place] = np.hypot(scale[place], np.where(np.isfinite(change), change, 0))
         cancel = any((scale[place] > 2 * np.abs(first[place])).any() for place in places)
-        if drawn >= 3 and (not cancel or time.monotonic() > stop):
+        if drawn >= 3 and (not cancel or time.process_time() > stop):
             break
     for place in places:  # sums in a bad order are off by more than such changes say
         scale[place] *= math.sqrt(3 / max(drawn, 3))
@@ -536,9 +536,9 @@ def _exchanged(
             if time.monotonic() - begun < TRIED_SECONDS:
                 with contextlib.suppress(Exception):
                     made = other if at == place else run({at: other})[place]
-                    unknown, scale = np.isnan(made), np.abs(np.nan_to_num(made)).max()
-                    like = close(got, Wanted(made, True, scale + right.scale), tolerance)
-                    if (unknown | like).all() and (off & ~unknown).any():
+                    scale = np.abs(np.nan_to_num(made)).max() + right.scale
+                    like, same = (close(got, Wanted(one, True, scale), tolerance) for one in (made, right.values))
+                    if (np.isnan(made) | like).all() and (like & ~same).any():
                         found.append(f"{names[at]} {'stored' if at == place else 'read'} with {how}")
     return f"as {', or '.join(found)}" if found else ""
 
