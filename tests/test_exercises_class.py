@@ -133,8 +133,8 @@ def test_an_answer_sees_no_more_of_the_environment_than_it_needs(tmp_path, monke
     code += "raise ValueError(f'{sorted(os.environ)} {Path.home() in Path.cwd().parents}')"
     said = one(tmp_path, code).message
     assert "MY_TOKEN" not in said and "DWLAB_SEED" in said and said.endswith("True")
-    others = {"HOME", "TMPDIR", "PATH", "LANG", "LC_CTYPE", "PYTHONPATH", "PYTHONIOENCODING", "MPLBACKEND"}
-    others |= {"PYTHONDONTWRITEBYTECODE", "SYSTEMROOT", "PWD", "_", "OLDPWD"}
+    others = "HOME TMPDIR PATH LANG LC_CTYPE PYTHONPATH PYTHONIOENCODING MPLBACKEND PYTHONDONTWRITEBYTECODE"
+    others = {*others.split(), "SYSTEMROOT", "PWD", "_", "OLDPWD"}
     known = set(eval(said[said.index("[") : said.index("]") + 1]))
     assert {name for name in known if not name.startswith("DWLAB_")} <= others
 
@@ -145,7 +145,7 @@ WRITES = {
     "itself, by a descriptor": "os.open(__file__, os.O_WRONLY)",
     "a name": "open('a', 'w').close()\nos.replace('a', __file__)",
     "what is taken away": "os.remove(__file__)",
-    "its text": "import pathlib\npathlib.Path(__file__).write_text('')",
+    "a database": "import sqlite3\nsqlite3.connect(__file__ + '.db')",
 }
 
 

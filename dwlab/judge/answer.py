@@ -325,8 +325,8 @@ def _serve(file: Path, seconds: float, home: Path) -> None:
 
 
 # What else than open changes a file, and how many paths each gets.
-_CHANGES = {f"os.{name}": 1 for name in ("remove", "truncate", "mkdir", "rmdir")}
-_CHANGES |= {f"os.{name}": 2 for name in ("rename", "link", "symlink")}
+_CHANGES = dict.fromkeys("os.remove os.truncate os.mkdir os.rmdir os.chmod sqlite3.connect".split(), 1)
+_CHANGES |= dict.fromkeys("os.rename os.link os.symlink".split(), 2)
 
 
 def _guard(file: Path, home: Path) -> None:
