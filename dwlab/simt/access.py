@@ -591,7 +591,7 @@ class Accesses(State):
         if self.tracing:
             self.line(node).barriers += self.nb
         if self.mask.lanes != self.alive.lanes:
-            text = "a grid barrier that not every thread reaches: {who} is elsewhere"
+            text = "a grid barrier that not every thread reaches: {who} is elsewhere, or about to end"
             self.hazard_in(self.alive.full & ~self.mask.full, "divergent barrier", node, None, text)
         self.grid_epoch = int(self.epoch.max()) + 1
         self.epoch[:] = self.grid_epoch
