@@ -127,6 +127,7 @@ typical = {
     "The sums begin anew with each eight numbers along k.": a[:, -8:] @ b[:, -8:].T,
     "A lane has k = t and t + 4 of a, not two neighbours.": a[:, pairs] @ b.T,
     "A lane has k = t and t + 4 of b, not two neighbours.": a @ b[:, pairs].T,
+    "Column g of B is row g of b, not its column.": a @ np.hstack([b[:, k : k + 8].T for k in (0, 8, 16)]).T,
     "A lane's sums are in columns 2 t and 2 t + 1 of d.": (a @ b.T)[:, pairs[:8]],
 }
 agree(d, a @ b.T, "d", tolerance=0, mistakes=lambda: typical | of_fragments(a, b))
@@ -218,6 +219,7 @@ def three(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):
 
 # %%
 random = [np.random.default_rng(30).standard_normal(shape, np.float32) for shape in ((16, 24), (8, 24))]
+# "Only a tuple can be unpacked": `three` returns nothing yet, or no four sums.
 # Wrong in the fourth digit: a product with an l is missing, or has other operands. In the first: l is not of the rest.
 print(check(by_lanes(three), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).raise_if_wrong())
 assert not check(by_lanes(rounded), want=product, args=(*random, poisoned(16, 8)), grid=1, block=32).passed  # too far off

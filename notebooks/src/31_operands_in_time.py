@@ -174,7 +174,7 @@ tabular.Columns(tables.layers_text([row for row in rows if row["op"] == "pointwi
 #   GPU since Ampere has. The stages `wgmma` and `tma`, for float16, are our fastest for most layers with 32 images. Some of them
 #   lose still: the head of that group says how many.
 # - Where channels are few, the bytes bind, and `direct` is the fastest: `split`'s loads, from memory to the registers of `mma`,
-#   without its split. Even filters are dealt to lanes so that each lane's sums are neighbours in y: no shared memory, no shuffle.
+#   without its split. Filters, too, are assigned to lanes so that each lane's sums are neighbours in y: that takes no shared memory and no shuffle.
 # - One image of 7 × 7 has few tiles, and most SMs nothing to do. There `split` divides the *sum*: each warp of a block takes a part
 #   of the channels, and the parts are added in shared memory, always in the same order (**split-K**, exercise 31_1).
 #

@@ -261,7 +261,7 @@ print(f"wavefronts with mma: {fewer:.1f} times fewer; you predicted {predicted_f
 #
 # The first stage on tensor cores, `tensor`, copied x ahead to shared memory, a few channels a step, two barriers each, as the
 # textbook says. `slide` gave that up for few barriers and few wavefronts, and more sectors, which the L1 cache answers. It won
-# every recorded pair. What is fewer is not always what is faster: count what the kernel waits for.
+# every recorded pair. Fewer sectors alone make no kernel faster: count what it waits for.
 #
 # ## Explain: a halo between two layers
 #

@@ -264,7 +264,7 @@ print(f"2:4: {more_wrong} more are wrong; you predicted {predicted_more_wrong}")
 # ## X-ray
 #
 # Before a kernel is changed: what can the change save? The plain depthwise kernel of layer 1, a thread per output, in
-# four versions, on one image. What constant memory serves is no sector of the L1.
+# four versions, on one image. Constant memory has a cache of its own: its loads are not among these sectors.
 
 # %%
 from dwlab import xray
