@@ -15,7 +15,7 @@ from numba import float32, int32
 
 from dwlab import banner, check, cuda, stage
 from dwlab import report as tables
-from dwlab.judge.tools import agree, launched, poisoned
+from dwlab.judge.tools import agree, launched, of_a_layer, poisoned
 from dwlab.kernels.parts import ptx
 from dwlab.problems import quantisation
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise, stored
@@ -162,6 +162,16 @@ def run(layer, given):
     return y
 
 
+# %%
+some = {"layout": "NHWC", "dtype": "int8", "bias": True}
+for layer in (
+    Pointwise(1, 32, 24, 7, 7, activation="relu", zero_x=-128, zero_y=-20, **some), Pointwise(2, 5, 3, 4, 9, zero_x=7, **some),
+):  # fmt: skip
+    given = layer.inputs()
+    y, right = run(layer, given), reference(layer, "forward", given)["y"].reshape(-1, layer.F)
+    agree(y, right, f"{layer.C} → {layer.F} channels", tolerance=0, mistakes=lambda: of_a_layer(layer, given, y, right))
+    print(f"{layer.C} → {layer.F} channels: {int((y != right).sum())} of {y.size:,} bytes differ from the reference")
+
 # %% [markdown]
 # ### Four numbers in a word
 #
@@ -249,21 +259,10 @@ print(f"you predicted {predicted_multiply_adds:,} multiply-adds")
 # <!-- end:kernel:pointwise/forward/int8 -->
 #
 # ## Check
-
-# %%
-some = {"layout": "NHWC", "dtype": "int8", "bias": True}
-for layer in (
-    Pointwise(1, 32, 24, 7, 7, activation="relu", zero_x=-128, zero_y=-20, **some), Pointwise(2, 5, 3, 4, 9, zero_x=7, **some),
-):  # fmt: skip
-    given = layer.inputs()
-    y, right = run(layer, given), reference(layer, "forward", given)["y"].reshape(-1, layer.F)
-    agree(y, right, f"{layer.C} → {layer.F} channels", tolerance=0)
-    print(f"{layer.C} → {layer.F} channels: {int((y != right).sum())} of {y.size:,} bytes differ from the reference")
-
-# %% [markdown]
-# **No byte differs.** The order of an integer sum does not matter: every right kernel gives the same bytes, and a tolerance
-# would only hide mistakes. The one rounding is the last, so it must be defined how halves go: to the *even* neighbour. All of
-# them upwards would move every map a little, always in the same direction:
+#
+# Of the first kernel **no byte differs**. The order of an integer sum does not matter: every right kernel gives the same bytes, and
+# a tolerance would only hide mistakes. The one rounding is the last, so it must be defined how halves go: to the *even* neighbour.
+# All of them upwards would move every map a little, always in the same direction:
 
 # %% tags=["folded"]
 halves = np.arange(-7.5, 8)
