@@ -169,7 +169,7 @@ for layer in (
 ):  # fmt: skip
     given = layer.inputs()
     y, right = run(layer, given), reference(layer, "forward", given)["y"].reshape(-1, layer.F)
-    agree(y, right, f"{layer.C} → {layer.F} channels", tolerance=0, mistakes=lambda: of_a_layer(layer, given, y, right))
+    agree(y, right, f"{layer.C} → {layer.F} channels", tolerance=0, mistakes=lambda of=(layer, given, y, right): of_a_layer(*of))
     print(f"{layer.C} → {layer.F} channels: {int((y != right).sum())} of {y.size:,} bytes differ from the reference")
 
 # %% [markdown]
