@@ -1,5 +1,6 @@
 """check(kernel, want=function, args=…): anybody's kernel against a function on NumPy arrays."""
 
+import math
 import textwrap
 
 import numpy as np
@@ -27,7 +28,7 @@ def doubled(x, y):
 
 def of_lines(parameters, *lines):
     text = f"def made({parameters}):\n" + textwrap.indent("\n".join(lines) + "\n", "    ")
-    return cuda.jit(loaded(text, cuda=cuda, float32=float32)["made"])
+    return cuda.jit(loaded(text, cuda=cuda, float32=float32, exp=math.exp)["made"])
 
 
 def kernel(does):
@@ -209,15 +210,17 @@ def test_no_element_is_taken_for_smaller_than_it_is():
     assert close(np.add.accumulate(x * w, axis=1)[:, -1], found, None).all()
 
 
-def test_a_product_that_lacks_its_last_terms_is_named_so():
+@pytest.mark.parametrize("turns, which", [("32", "last"), ("16, 48", "first")])
+def test_a_product_that_lacks_its_last_or_first_terms_is_named_so(turns, which):
     """Two turns of 16, where the inner size needs three, as in Numba's manual's tiled product of two blocks a side."""
-    head, loop = ("x, y = cuda.grid(2)", "acc = float32(0)"), ("for k in range(32):", "    acc += a[y, k] * b[k, x]")
+    loop = f"for k in range({turns}):", "    acc += a[y, k] * b[k, x]"
+    head = "x, y = cuda.grid(2)", "acc = float32(0)"
     draw = np.random.default_rng(3)
     args = *(draw.random(shape, np.float32) for shape in ((32, 48), (48, 32))), np.zeros((32, 32), np.float32)
     product = of_lines("a, b, c", *head, *loop, "c[y, x] = acc")
     verdict = check(product, want=np.matmul, args=args, grid=(2, 2), block=(16, 16))
-    assert [one.pattern for one in verdict.findings] == ["last terms missing"], str(verdict)
-    assert "as a read with only the first 32 of 48 along axis 1" in str(verdict)
+    assert [one.pattern for one in verdict.findings] == [f"{which} terms missing"], str(verdict)
+    assert f"as a read with only the {'last' if which == 'first' else 'first'} 32 of 48 along axis 1" in str(verdict)
 
 
 @simulated
@@ -253,6 +256,33 @@ def test_what_the_given_numbers_hide_is_found_with_others(does, want, x):
     assert verdict.tried == ("your numbers", "others of the same shapes") and 0 < verdict.wrong <= verdict.size
     given = check(made, want=want, args=lambda: (x, 0 * x), grid=1, block=x.size)  # a function's stay
     assert given.passed and given.tried == ("your numbers", "your numbers, drawn again")
+
+
+LOGISTIC = ("y[i] = exp(x[i]) / (1 + exp(x[i]))", "y[i] = 1 / (1 + exp(-x[i]))")
+
+
+@pytest.mark.parametrize("does, most, passes", [(LOGISTIC[0], 1e9, 0), (LOGISTIC[0], 50, 1), (LOGISTIC[1], 1e9, 1)])
+def test_what_overflows_where_the_reference_is_finite_is_found_unless_that_asserts_smaller_numbers(does, most, passes):
+    def want(x):
+        assert np.abs(x).max() < most
+        return np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))
+
+    kernel = of_lines("x, y", "i = cuda.grid(1)", does)
+    x = np.random.default_rng(3).standard_normal(64).astype(np.float32)
+    for args in ((x, 0 * x), lambda: (x, 0 * x)):
+        verdict = check(kernel, want=want, args=args, grid=1, block=64)
+        assert verdict.passed == passes, str(verdict)
+        assert passes or "numbers up to 1,000: not finite" in str(verdict.findings[0])
+
+
+def test_a_number_that_is_written_into_the_kernel_is_found_and_one_that_the_reference_does_not_read_stays():
+    x = np.random.default_rng(5).standard_normal(64).astype(np.float32)
+    for does, passes in (("y[i] = x[i] + 3", False), ("y[i] = x[i] + b", True)):
+        for b in (3.0, np.float32(3)):
+            made = of_lines("x, b, y", "i = cuda.grid(1)", does)
+            assert check(made, want=lambda x, b: x + 3 * (b / 3), args=(x, b, 0 * x), grid=1, block=64).passed == passes
+    many = of_lines("x, inverse, y", "y[cuda.grid(1)] = x[cuda.grid(1)] * inverse")
+    assert check(many, want=lambda x: x / x.size, args=(x, 1 / 64, 0 * x), grid=1, block=64).passed
 
 
 def test_an_input_of_one_value_is_named():

@@ -47,7 +47,7 @@ BAD_ORDER = 8
 SIZES = (1, 31, 32, 33, 100)
 """Tried where a function of sizes makes the arguments: a warp, and next to it."""
 SHOWN, TRIED_SECONDS, ANEW_SECONDS = 3, 5.0, 1.0
-OTHERS = "others of the same shapes"
+OTHERS, FAR, FARTHEST = "others of the same shapes", "numbers up to 1,000", 1000
 _OF_SUMS = ("wrong", "wrong factor", "wrong offset", "edge")  # what a sum without its last terms may look like
 
 
@@ -186,6 +186,7 @@ def _spoilt(array: np.ndarray) -> np.ndarray:
     return np.full_like(array, not array.flat[0]) if len(np.unique(array)) == 1 else np.roll(array, 1)
 
 
+@np.errstate(all="ignore")  # large numbers overflow
 def against(
     kernel: Any, grid: Any, block: Any, want: Callable[..., object], args: Any, *, shared_bytes: int = 0,
     tolerance: float | None = None, allow: Sequence[str] = (), values: Sequence[str] = (),
@@ -197,7 +198,8 @@ def against(
     of a single one several quarters. Zeros stay, and a row that ascends keeps its order. Rows of whole numbers, maybe
     indices, change places, of all arrays of one length alike, and stay if such a row ascends. What else has to hold,
     a symmetry for instance, the reference may assert: where it raises, no others are tried, as a note says; and none
-    where it does not read an input, which may hang on the others.
+    where it does not read an input, which may hang on the others. Then, of these arrays, those of floats are scaled up
+    to FARTHEST: what is finite in the reference must be so in the kernel, as a softmax without its maximum is not.
     Or a function of sizes that makes them, `def args(n=1000)`: the kernel is tried at each of SIZES, several sizes with
     each other, and twice at the defaults. grid, block: a launch's, or functions of these sizes; with a grid that is
     none no size is beyond its default. With arrays and a grid of n those as long as the first are cut off or begun
@@ -213,7 +215,7 @@ def against(
     made, begun = callable(args), time.process_time()
     make = args if made else _of_length(args) if callable(grid) else lambda: args
     sizes, notes = _sizes(make, callable(grid))[: None if made else -1], []
-    values += () if made else (OTHERS,)
+    values += (FAR,) if made else (OTHERS, FAR)
     tried = [(one, "") for one in sizes] + [(sizes[-1], kind) for kind in values]
     results: dict = {}
     for size, kind in tried:
@@ -221,30 +223,39 @@ def against(
         words = f"{words}, drawn again" if words in results else words
         try:
             given = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in make(**size)]
-            if kind == OTHERS:
+            if kind in (OTHERS, FAR):
                 late = target.mode != "gpu" and time.process_time() - begun > ANEW_SECONDS
-                if late or not all(one.passed for one in results.values()):
+                none = kind == FAR and not made and not any(OTHERS in words for words in results)
+                if none or late or not all(one.passed for one in results.values()):
                     break
-                given = isolated(functools.partial(_others, want, given), ANEW_SECONDS, WALL)
+                given = isolated(functools.partial(_others, want, given, kind == FAR), ANEW_SECONDS, WALL)
                 if isinstance(given, BaseException):
                     raise given
                 if not given:
                     break
             launch = [one(**size) if callable(one) else one for one in (grid, block)]
-            rest = (*launch, want, [_extreme(one, kind) for one in given], shared_bytes, tolerance, allow)
+            near = math.inf if kind == FAR else tolerance
+            rest = (*launch, want, [_extreme(one, kind) for one in given], shared_bytes, near, allow)
             found = _compared(kernel, *rest)
-            how = "" if found.passed else lanes.right(kernel, lambda other, rest=rest: _compared(other, *rest).passed)
+            if kind == FAR and not found.wrong:  # a hazard is none: these may be no indices
+                break
+            how = (
+                ""
+                if found.passed or kind == FAR
+                else lanes.right(kernel, lambda other, rest=rest: _compared(other, *rest).passed)
+            )
             if how:
                 text = f"{found.findings[0].text.split('; ')[0]}; everything is right with {how}"
                 found = replace(found, findings=(Finding(lanes.PATTERN, text, lanes.LOOK),))
         except Exception as error:
             if not results and (not made or (size, kind) == tried[-1]):
                 raise error if isinstance(error, CheckError) else CheckError(f"args raises {message(error)}") from error
-            notes.append(f"not tried at {words}: {error}")
+            notes += [f"not tried at {words}: {error}"] * (kind != FAR)
             continue
-        if kind == OTHERS:
+        if kind in (OTHERS, FAR):
             look = "what do your numbers hide? If they must be so, symmetric for instance, let the reference assert it"
-            text = f"right with your numbers, wrong with {OTHERS}: "
+            look = look if kind == OTHERS else f"what overflows? If there are no {FAR}, let the reference assert it"
+            text = f"right with your numbers, wrong with {kind}: "
             hidden = [Finding("other numbers", text + str(one), f"{one.look}; {look}") for one in found.findings]
             found = replace(found, findings=tuple(hidden))
         results[words] = found
@@ -254,7 +265,7 @@ def against(
     size = sum(one.size for words, one in results.items() if OTHERS not in words)
     one = results[wrong[0]] if wrong else replace(found, size=size)
     notes = [*(note for one in results.values() for note in one.notes), *notes]
-    if made or len(tried) > 2:
+    if made or len(tried) > 3:
         sides = ("right", [words for words in results if words not in wrong]), ("wrong", wrong)
         notes[:0] = [f"{what} at {'; '.join(where)}" for what, where in sides if where]
         one = replace(one, subject=f"{one.subject} at {wrong[0]}" if wrong else one.subject)
@@ -262,8 +273,9 @@ def against(
 
 
 @np.errstate(all="ignore")  # an output may hold anything
-def _others(want: Callable, args: Sequence) -> list:
-    """The arguments with other numbers, as `against` says. Raises CheckError where the reference does not bear them."""
+def _others(want: Callable, args: Sequence, far: bool = False) -> list:
+    """The arguments with other numbers, or far ones, as `against` says. Raises CheckError where the reference does not
+    bear them."""
     draw, (run, reads) = np.random.default_rng(0), writing(want, args)
     arrays = {i: one for i, one in enumerate(args) if isinstance(one, np.ndarray) and one.size and one.ndim}
     whole = {i for i, one in arrays.items() if one.dtype.kind not in "fc"}
@@ -286,8 +298,13 @@ def _others(want: Callable, args: Sequence) -> list:
         if not reads(i, probe):
             if _same(run({i: probe})[i], probe):
                 return []  # an input all the same: it may hang on the others, as a mean does
-        elif not (i in whole and whole & rising):
+        elif far and i not in whole | rising:
+            other[i] = (one * (FARTHEST / np.abs(one[np.isfinite(one)]).max(initial=1e-9))).astype(one.dtype)
+        elif not far and not (i in whole and whole & rising):
             other[i] = new
+    for i, one in enumerate(args):
+        if isinstance(one, float | np.floating) and not far and reads(i, half := type(one)(one / 2)):
+            other[i] = half
     if not other:
         raise CheckError("the reference reads no array that may have them")
     run(other)
@@ -380,8 +397,9 @@ def _compared(
             run = writing(want, args)[0]
             if one.pattern in _OF_SUMS and (how := _exchanged(run, args, names, block, place, got, value, tolerance)):
                 pattern, look = "exchanged", "which index belongs to which thread or turn?"
-                if "only the first" in how:
-                    pattern, look = "last terms missing", "how many turns does the loop over the terms take?"
+                if "only the" in how:
+                    ends = ("first", "begin") if "only the last" in how else ("last", "end")
+                    pattern, look = f"{ends[0]} terms missing", f"where does the loop over the terms {ends[1]}?"
                 one = Finding(pattern, f"{one.text.split('; ')[0]}; {how}", look)
             findings.append(one)
     alike = [names[i] for i, one in enumerate(args) if i not in right and len(np.unique(one)) == 1 < np.size(one)]
@@ -469,7 +487,9 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def close(got: np.ndarray, want: Wanted, tolerance: float | None) -> np.ndarray:
-    """Which elements are right; tolerance as `against` has it."""
+    """Which elements are right; tolerance as `against` has it, infinite: which are finite where they should be."""
+    if tolerance == math.inf:
+        return np.isfinite(got) | ~np.isfinite(want.values)
     if got.dtype.kind not in "fc":
         return got == want.values
     tolerance = TOLERANCE[f"{got.dtype.kind}{got.itemsize}"] if tolerance is None else tolerance
@@ -484,8 +504,12 @@ def _exchanges(one: np.ndarray, ends: Callable, beside: float) -> Iterator[tuple
     where lanes hold a fragment of it. beside: what stands beside an array."""
     for axis, n in enumerate(one.shape):
         for end in sorted(ends(n), reverse=True):
-            after = np.zeros_like(one.take(range(end, n), axis))
-            yield f"only the first {end} of {n} along axis {axis}", np.append(one.take(range(end), axis), after, axis)
+            none = np.zeros_like(one.take(range(end, n), axis))
+            yield f"only the first {end} of {n} along axis {axis}", np.append(one.take(range(end), axis), none, axis)
+            yield (
+                f"only the last {end} of {n} along axis {axis}",
+                np.append(none, one.take(range(n - end, n), axis), axis),
+            )
     for axis in range(one.ndim if one.size else 0):
         for how, other in diagnosis.orders(one, axis, beside):
             yield f"{how} along axis {axis}", other

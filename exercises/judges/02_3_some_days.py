@@ -43,6 +43,7 @@ def judge(answer):
     block_peak, reports = kernel(answer, "block_peak"), []
     for size in (1, 127, 128, 256, *drawn(answer, (129, 700), (7000, 20000), (300, 700))):
         x, blocks, what = values(answer, size, power=20), -(-size // 128), f"x of shape ({size},)"
+        x = -abs(x) - 1 if size == 127 else x  # what fills the last block up must be less than all
         peak = poisoned(blocks)
         report = launched(block_peak, blocks, 128, x, peak, hints=HINTS, what=what)
         agree(peak, np.array([x[128 * k : 128 * (k + 1)].max() for k in range(blocks)]), what, 0, hints=HINTS[1:])
