@@ -1,6 +1,6 @@
 """Large families of tests: what a run takes of one, and the count of what it leaves out.
 
-Of each class the first member is always taken, of the others a share that is drawn anew in each run. The seed is in the
+Each class has a member in every run, of the others a share is drawn anew in each run. The seed is in the
 last lines of the run (conftest.py), with what was left out; DWLAB_TESTS_SEED repeats it, `pytest --whole` leaves out
 nothing.
 """
@@ -24,14 +24,14 @@ def begin(whole):
 
 
 def cover(members, classes):
-    """Of members in their order each that is the first of one of its classes."""
-    seen, taken = set(), []
-    for one in members:
-        here = set(classes(one)) or {""}
-        if here - seen:
-            taken.append(one)
-        seen |= here
-    return taken
+    """Of members in their order so few that each class has one: again and again the first with most that lack one."""
+    of = {at: set(classes(one)) or {""} for at, one in enumerate(members)}
+    missing, taken = set().union(*of.values()), set()
+    while missing:
+        best = max(of, key=lambda at: len(of[at] & missing))
+        missing -= of[best]
+        taken.add(best)
+    return [members[at] for at in sorted(taken)]
 
 
 def part(name, members, classes=lambda one: ("",), share=0.1):
