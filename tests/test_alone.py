@@ -55,7 +55,7 @@ def executed(text, name, simulated=True):
 
 @simulated
 @pytest.mark.parametrize(
-    "one", part("stages alone", STAGES, lambda one: [one.op, one.path], 0.2), ids=lambda one: one.id
+    "one", part("stages alone", STAGES, lambda one: [one.op, one.path], 0.1), ids=lambda one: one.id
 )
 def test_each_stage_that_a_lesson_teaches_runs_alone(one, capsys):
     text = file_of(one)

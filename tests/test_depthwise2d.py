@@ -38,10 +38,11 @@ def layer(N, C, H, W, K=3, stride=1, layout="NHWC", dtype="float32", **more):
     return DepthwiseConv2d(N, C, H, W, K, stride, layout=layout, dtype=dtype, **more)
 
 
-def right(name, problem):
-    """The judge accepts the stage on the problem, and its formula equals the count."""
-    check(stage(name), problem).raise_if_wrong()
-    assert formulas.compare(stage(name), problem).raise_if_different().predicted.exact
+def right(one, problem):
+    """The judge accepts the stage, or that of a name, on the problem, and its formula equals the count."""
+    one = stage(one) if isinstance(one, str) else one
+    check(one, problem).raise_if_wrong()
+    assert formulas.compare(one, problem).raise_if_different().predicted.exact
 
 
 @pytest.mark.parametrize(
@@ -71,17 +72,17 @@ def test_planes_of_long_rows():
     right("planes", problem)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("sizes", [(3, 2, 40, 56, 31), (21, 3, 14, 14, 27), (50, 3, 7, 7, 13), (1, 1, 9, 131, 24)])
-def test_toeplitz_with_many_strips_and_tiles(sizes):
-    for dtype in "float16", "bfloat16":
-        right("toeplitz", layer(*sizes, layout="NCHW", dtype=dtype, bias=True, residual=True))
+def test_toeplitz_with_many_strips_and_tiles(sizes, dtype):
+    right("toeplitz", layer(*sizes, layout="NCHW", dtype=dtype, bias=True, residual=True))
 
 
+@pytest.mark.parametrize(("zero_x", "activation"), [(-128, "relu"), (127, "none"), (0, "none")])
 @pytest.mark.parametrize("sizes", [(3, 4, 7, 5), (2, 20, 11, 6, 5), (2, 12, 9, 4, 3, 2), (1, 8, 5, 5, 4, 3)], ids=str)
-def test_int8_batches_of_odd_maps(sizes):
-    for zero_x, activation in ((-128, "relu"), (127, "none"), (0, "none")):
-        how = {"bias": activation == "relu", "activation": activation, "zero_x": zero_x, "zero_y": 5}
-        right("int8", layer(*sizes, dtype="int8", **how))
+def test_int8_batches_of_odd_maps(sizes, zero_x, activation):
+    how = {"bias": activation == "relu", "activation": activation, "zero_x": zero_x, "zero_y": 5}
+    right("int8", layer(*sizes, dtype="int8", **how))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
@@ -92,8 +93,7 @@ def test_int8_strips_of_any_rows(rows, sizes):
     height = -(-problem.P // -(-problem.P // rows))
     one = stage("int8").with_config(replace(stage("int8").config(problem), thread_m=height))
     assert module("int8").shape(problem, one.config(problem))[1] == -(-problem.P // height)
-    check(one, problem).raise_if_wrong()
-    formulas.compare(one, problem).raise_if_different()
+    right(one, problem)
 
 
 @pytest.mark.parametrize("name", ["columns", "planes", "int8"])

@@ -36,10 +36,15 @@ def text_of(module):
     return (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def before():
+    """Of the texts as they are: a second for all."""
+    return {id: digests.of_stage(id, one.file) for id, one in ALL.items()}
+
+
 @pytest.fixture
-def changed(monkeypatch):
+def changed(monkeypatch, before):
     """The ids of the stages whose digest is another once modules' texts have these edits."""
-    before = {id: digests.of_stage(id, one.file) for id, one in ALL.items()}
     caches = (digests.of_stage, digests._of)
 
     def of(*edits):

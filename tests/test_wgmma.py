@@ -150,7 +150,7 @@ def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
 
 
 @counts
-@pytest.mark.family(0.1, by=("stage", "depth"))
+@pytest.mark.family(0.03, by=("stage", "depth"))
 @pytest.mark.parametrize(
     ("stage", "shape", "depth"),
     [*itertools.product([WGMMA], wgmma_tiles.SHAPES, (3, 4)), *itertools.product([TMA], wgmma_tiles.SHAPES, (2, 3))],
