@@ -289,7 +289,7 @@ def problem_of(sizes):
     return layers.problem(text(*sizes.split(" -> ")))
 
 
-@pytest.mark.family(0.15, by=("id",))
+@pytest.mark.family(0.05, by=("id",))
 @pytest.mark.parametrize(("id", "sizes"), [(id, one) for id in SIZES for one in SIZES[id]])
 def test_sizes_around_tiles(id, sizes):
     check(stage(id), problem_of(sizes)).raise_if_wrong()
@@ -329,7 +329,7 @@ def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     both = problem_of(sizes), with_residual(problem_of(sizes))
     every = [tiles_of(id, problem) for problem in both]
     assert len(every[0]) == len(every[1]) >= 8
-    for number in part(f"test_int8: tiles of {id}", range(len(every[0])), lambda number: [number % 2], 0.25):
+    for number in part(f"test_int8: tiles of {id}", range(len(every[0])), lambda number: [number % 2], 0.1):
         problem = both[number % 2]
         one = stage(id).with_config(every[number % 2][number])
         given = problem.inputs(one.path, seed=7)
@@ -365,18 +365,18 @@ def test_tiles_for_many_images_ask_for_what_the_formula_says():
 
 @pytest.mark.parametrize("helpers", [0, 1, 4])
 @pytest.mark.parametrize("depth", [2, 3, 4, 5])
-def test_filters_on_their_way_and_warps_that_help_change_no_output(depth, helpers):
+@each("""
+    fused/dwpw/int8         N=1 C=264 H=5 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=264 F=72 H=5 W=9 bias zero_x=5
+    fused/dwpw/int8         N=1 C=24 H=5 W=9 K=3 zero_y=5 -> N=1 C=24 F=40 H=5 W=9 relu zero_x=5
+""")
+def test_filters_on_their_way_and_warps_that_help_change_no_output(id, sizes, depth, helpers):
     """More chunks in flight than a group has, and more than there are; warps that have no products."""
-    for sizes in (
-        "N=1 C=264 H=5 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=264 F=72 H=5 W=9 bias zero_x=5",
-        "N=1 C=24 H=5 W=9 K=3 zero_y=5 -> N=1 C=24 F=40 H=5 W=9 relu zero_x=5",
-    ):
-        problem = problem_of(sizes)
-        config = replace(dwpw_int8_tiles.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
-        assert config.threads == 32 * (4 + helpers)
-        one = stage("fused/dwpw/int8").with_config(config)
-        ran(one, problem, problem.inputs(one.path, seed=7))
-        formulas.compare(one, problem).raise_if_different()
+    problem = problem_of(sizes)
+    config = replace(dwpw_int8_tiles.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
+    assert config.threads == 32 * (4 + helpers)
+    one = stage(id).with_config(config)
+    ran(one, problem, problem.inputs(one.path, seed=7))
+    formulas.compare(one, problem).raise_if_different()
 
 
 def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
@@ -386,38 +386,6 @@ def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
     short = problem_of("N=1 C=64 H=8 W=8 K=3 -> N=1 C=64 F=64 H=8 W=8").kernel_key
     streams = [dwpw_int8_tiles.stream_of(short, one) for one in dwpw_int8_tiles.configs(short, 1, H200)]
     assert all(one.config.pipeline_stages == 3 or one.groups * one.chunks > 3 for one in streams)
-
-
-@pytest.mark.parametrize(
-    ("id", "sizes", "change"),
-    [
-        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"C": 22}),
-        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"F": 6}),
-        ("pointwise/forward/int8", "N=1 C=16 F=16 H=4 W=4", {"layout": "NCHW"}),
-        ("pointwise/forward/dp4a", "N=1 C=16 F=16 H=4 W=4", {"C": 6}),
-        ("pointwise/forward/dp4a", "N=1 C=16 F=16 H=4 W=4", {"dtype": "float32"}),
-    ],
-)
-def test_layers_that_a_stage_does_not_take_are_refused(id, sizes, change):
-    problem = problem_of(sizes)
-    assert stage(id).launch(problem)
-    with pytest.raises(StageError, match=f"{id} does not take .*: use pointwise/forward/naive"):
-        stage(id).launch(replace(problem, **change))
-
-
-@each("""
-    fused/dwpw/int8         N=1 C=6 H=4 W=4 K=3 -> N=1 C=6 F=8 H=4 W=4
-    fused/dwpw/int8         N=1 C=8 H=4 W=4 K=3 -> N=1 C=8 F=6 H=4 W=4
-    fused/pwdw/int8         N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 H=4 W=4 K=3
-    fused/pwdw/int8         N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 H=4 W=4 K=3
-    fused/pwpw/int8         N=1 C=6 F=8 H=4 W=4 -> N=1 C=8 F=8 H=4 W=4
-    fused/pwpw/int8         N=1 C=8 F=6 H=4 W=4 -> N=1 C=6 F=8 H=4 W=4
-    fused/pwpw/int8         N=1 C=8 F=8 H=4 W=4 -> N=1 C=8 F=6 H=4 W=4
-""")
-def test_pairs_whose_channels_are_no_whole_words_are_refused(id, sizes):
-    assert stage(id).supports(problem_of(sizes.replace("=6", "=12")))
-    with pytest.raises(StageError, match=f"{id} does not take .*: use fused/"):
-        stage(id).launch(problem_of(sizes))
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def judged_on(one):
     return [case.problem for case in listed if one.supports(case.problem) and not case.vast]
 
 
-@pytest.mark.parametrize("one", part("judge", LISTED, lambda one: [one.path, *one.dtypes], 0.2), ids=lambda one: one.id)
+@pytest.mark.parametrize("one", part("judge", LISTED, lambda one: [one.path, *one.dtypes], 0.1), ids=lambda one: one.id)
 def test_each_stage_of_layers_passes_the_judge(one, monkeypatch):
     monkeypatch.setattr(judge, "_drawn", few_drawn)
     verdict = check(one, most=most(8)).raise_if_wrong()  # of both families; of naive all: test_judge_seconds
@@ -171,7 +171,7 @@ def test_each_stage_of_layers_passes_the_judge(one, monkeypatch):
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda one: one.id)
 def test_each_formula_of_layers_equals_the_count(one):
-    for problem in part(f"formulas: {one.id}", judged_on(one), lambda problem: [problem.dtype, problem.layout]):
+    for problem in part(f"formulas: {one.id}", judged_on(one), lambda layer: [layer.dtype, layer.layout], 0.05):
         found = formulas.compare(one, problem).raise_if_different()
         assert found.predicted.exact
 

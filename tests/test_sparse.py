@@ -210,7 +210,7 @@ def test_a_stage_that_refuses_sizes_names_what_they_are_to_be(one, form):
             assert one.supports(replace(layer, layout=found[3] or layout, **sizes), gpus.H200), why
 
 
-TAKEN = part("wrong sparse kernels", edits.sparse(r"\w+"), lambda edit: [edit[0]], 0.15)
+TAKEN = part("wrong sparse kernels", edits.sparse(r"\w+"), lambda edit: [edit[0]], 0.05)
 
 
 @counts

@@ -323,6 +323,16 @@ ROWS, ALL = "N=1 C=8 H=9 W=9 K=3 NHWC", "N=1 C=16 F=8 H=4 W=4 NHWC bias relu6"
 DWPW = "N=1 C=16 H=5 W=5 K=3 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
 PWDW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 H=5 W=5 K=3 NHWC bias"
 PWPW = "N=1 C=16 F=16 H=5 W=5 NHWC bias relu6 -> N=1 C=16 F=8 H=5 W=5 NHWC bias"
+WORDS = "N=1 C=16 F=16 H=4 W=4 NHWC int8"
+PAIRS = """
+dwpw, C=12 H=4 W=4 K=3, C=12 F=8 H=4 W=4
+dwpw, C=8 H=4 W=4 K=3, C=8 F=12 H=4 W=4
+pwdw, C=12 F=8 H=4 W=4, C=8 H=4 W=4 K=3
+pwdw, C=8 F=12 H=4 W=4, C=12 H=4 W=4 K=3
+pwpw, C=12 F=8 H=4 W=4, C=8 F=8 H=4 W=4
+pwpw, C=8 F=12 H=4 W=4, C=12 F=8 H=4 W=4
+pwpw, C=8 F=8 H=4 W=4, C=8 F=12 H=4 W=4
+"""
 NOT_TAKEN = [  # a stage, a problem that it takes, what is changed, the names of others that do
     ("depthwise2d/forward/planes", "N=1 C=4 H=7 W=7 K=3 NCHW", "C=4 => C=3", "naive or "),
     ("depthwise2d/forward/planes", "N=1 C=4 H=2 W=400 K=3 NCHW", "W=400 => W=900", "naive or "),
@@ -353,7 +363,12 @@ NOT_TAKEN = [  # a stage, a problem that it takes, what is changed, the names of
     ("fused/pwpw/tensor", PWPW.replace("NHWC", "NHWC float16"), "C=16 F=16 => C=12 F=16", "naive"),
     ("fused/pwpw/tensor", PWPW.replace("NHWC", "NHWC float16"), "NHWC => NCHW", "naive"),
     ("fused/pwpw/tensor", PWPW, "NHWC => NCHW", "naive"),
-]
+    *(("pointwise/forward/int8", WORDS, edit, "naive") for edit in ("C=16 => C=22", "F=16 => F=6", "NHWC => NCHW")),
+    *(("pointwise/forward/dp4a", WORDS, edit, "naive") for edit in ("C=16 => C=6", "int8 => float32")),
+    # Channels that are no whole words of four int8, in either layer.
+    *((f"fused/{path}/int8", "N=1 {} NHWC int8 -> N=1 {} NHWC int8".format(*pair), "=12 => =6", "")
+      for path, *pair in (one.split(", ") for one in PAIRS.strip().splitlines())),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("id", "taken", "edit", "others"), NOT_TAKEN, ids=[f"{id}: {e}" for id, _, e, _ in NOT_TAKEN])
