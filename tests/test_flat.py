@@ -33,7 +33,7 @@ def run(one, problem, inputs):
 
 @each_stage
 @each_dtype
-@settings(max_examples=most(8), deadline=None)
+@settings(max_examples=most(5), deadline=None)
 @given(B=st.integers(1, 5), H=st.integers(1, 6), more=st.integers(0, 40), K=st.integers(1, 9), left=st.floats(0, 1))
 def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, left):
     problem = DepthwiseConv1d(B, H, pieces.elements(dtype) + K - 1 + more, K, round(left * (K - 1)), dtype)
@@ -47,7 +47,7 @@ def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, lef
 
 @pytest.mark.parametrize("one", SUMS, ids=lambda one: one.path)
 @each_dtype
-@settings(max_examples=most(10), deadline=None)
+@settings(max_examples=most(6), deadline=None)
 @given(B=st.integers(1, 70), H=st.integers(1, 6), more=st.integers(0, 90), K=st.integers(1, 9), left=st.floats(0, 1))
 @example(B=70, H=3, more=90, K=3, left=0.5)  # several blocks share a channel
 @example(B=70, H=4, more=31, K=1, left=0.0)  # entries that repeat each other, counted once

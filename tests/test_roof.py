@@ -61,13 +61,12 @@ def test_rows_and_strips_of_every_length(one, problem):
 
 @pytest.mark.parametrize("shares", [(1, 3), (2, 4), (5, 1), (3, 8)], ids=str)
 @pytest.mark.parametrize("path", ["weight_grad", "backward"])
-def test_strips_are_shared_by_any_number_of_blocks_and_warps(path, shares, monkeypatch):
+@pytest.mark.parametrize("sizes", [(2, 2, 300, 9, "same"), (9, 3, 72, 48), (40, 1, 100, 33)], ids=str)
+def test_strips_are_shared_by_any_number_of_blocks_and_warps(path, shares, sizes, monkeypatch):
     monkeypatch.setattr(channel_strips, "shares", lambda *_: shares)
-    one = stage(f"depthwise1d/{path}/strips")
-    for sizes in ((2, 2, 300, 9, "same"), (9, 3, 72, 48), (40, 1, 100, 33)):
-        problem = DepthwiseConv1d(*sizes)
-        assert one.launch(problem).block == (32, shares[1]) and one.launch(problem).parts == shares[0]
-        judge(one, problem)
+    one, problem = stage(f"depthwise1d/{path}/strips"), DepthwiseConv1d(*sizes)
+    assert one.launch(problem).block == (32, shares[1]) and one.launch(problem).parts == shares[0]
+    judge(one, problem)
 
 
 @pytest.mark.parametrize("one", ROOF, **each)

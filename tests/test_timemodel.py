@@ -168,6 +168,7 @@ def test_spearman():
 LARGER = DepthwiseConv1d(128, 64, 16, 7)  # cut down in B and H, and still small enough to be counted whole
 
 
+@pytest.mark.family(0.4, by=("none",))
 @pytest.mark.parametrize("stage", registry.stages("depthwise1d"), ids=lambda stage: stage.id)
 def test_counts_scaled_up_are_those_of_the_whole_problem(stage):
     larger = LARGER

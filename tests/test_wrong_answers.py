@@ -41,7 +41,7 @@ def edited(exercise: str, changes: list[str]) -> str:
     return text
 
 
-TAKEN = part("wrong answers", WRONG, lambda row: [row[0]], 0.1)
+TAKEN = part("wrong answers", WRONG, lambda row: [row[0]], 0.05)
 
 
 @pytest.mark.parametrize("row", TAKEN, ids=[f"{row[0]}: {row[1]}" for row in TAKEN])
@@ -56,7 +56,7 @@ def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, row):
 
 
 HINTED = [(exercise, *changes, hint) for exercise, (hint,), changes in edits.rows("hinted_answers.txt")]
-NAMED = part("hinted answers", HINTED, lambda row: [row[0]], 0.2)
+NAMED = part("hinted answers", HINTED, lambda row: [row[0]], 0.1)
 
 
 @pytest.mark.parametrize(("exercise", "change", "hint"), NAMED, ids=[f"{row[0]}: {row[2]}" for row in NAMED])
