@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -113,46 +114,45 @@ def test_version_and_help(run):
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["studdy"], "there is no command 'studdy'; is it study?"),
-        (
-            ["zzz"],
-            "there are doctor, stages, xray, check, inspect, predict, plan, infer, study, tune, records, train, grade",
-        ),
-        (["--vers"], "is it --version?"),
-        (["stages", "--jsn"], "stages has no option '--jsn'; is it --json?"),
-        (["stages", "--js"], "is it --json?"),
-        (["records", "naive"], "records takes no 'naive'"),
-        (["xray"], "OP/PATH/STAGE (see: python -m dwlab xray --help)"),
-        (["xray", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
-        (["xray", NAIVE, "--problem", "smal"], "The nearest is 'small'"),
-        (["xray", NAIVE, "--problem", "4,16,0,48"], "L"),
-        (["xray", NAIVE, "--problem", "8,8,64000,2000"], "8,064,064,000 products"),
-        (["xray", NAIVE, "--problem", "8,8,64000,2000"], "smaller B, H or K"),
-        (["xray", NAIVE, "--problem", "paper"], "give a smaller B"),
-        (["xray", NAIVE, "--problem", "4,16,48,48,-3"], "padding"),
-        (["xray", "depthwise2d/forward/naive", "--problem", "N=1 C=8 H=9 K=3"], "it needs N, C, H, W and K"),
-        (["xray", "depthwise2d/forward/naive", "--problem", "small"], "is a problem of depthwise1d"),
-        (["xray", NAIVE, "--problem", "N=1 C=8 H=9 W=9 K=3 relu7"], "'relu7' is unknown. The nearest is 'relu"),
-        (["predict", "depthwise2d/forward/naive"], "depthwise2d"),
-        (["inspect"], "OP/PATH/STAGE (see: python -m dwlab inspect --help)"),
-        (["inspect", "depthwise1d/forward/naiv"], "The nearest is 'depthwise1d/forward/naive'"),
-        (["inspect", NAIVE, "--cc", "9"], "write it as '9.0'"),
-        (["inspect", NAIVE, "--cc", "9.9"], "is not in the table; known: 6.0"),
-        (["inspect", NAIVE, "--ptx", "--sass"], "not allowed with argument --ptx"),
-        (["stages", "--op", "depthwise1"], "The nearest is 'depthwise1d'"),
-        (["stages", "--path", "forwards"], "The nearest is 'forward'"),
-        (["study", "--op", "depthwise1"], "The nearest is 'depthwise1d'"),
-        (["study", "--problem", "1,2,three,4"], "whole numbers"),
-        (["grade", "99_9"], "no exercise is called '99_9'"),
-        (["grade", "--all", "no/such/folder"], "is not a folder"),
-        (["grade", "--hint", "two"], "'two' is no whole number of at least 1"),
-    ],
-)
-def test_what_cannot_be_carried_out_is_said_in_one_line(run, arguments, words):
-    status, out, err = run(*arguments)
+REFUSED = """
+studdy => there is no command 'studdy'; is it study?
+zzz => there are doctor, stages, xray, check, inspect, predict, plan, infer, study, tune, records, train, grade
+--vers => is it --version?
+stages --jsn => stages has no option '--jsn'; is it --json?
+stages --js => is it --json?
+records naive => records takes no 'naive'
+xray => OP/PATH/STAGE (see: python -m dwlab xray --help)
+xray depthwise1d/forward/naiv => The nearest is 'depthwise1d/forward/naive'
+xray NAIVE --problem smal => The nearest is 'small'
+xray NAIVE --problem 4,16,0,48 => L
+xray NAIVE --problem 8,8,64000,2000 => 8,064,064,000 products
+xray NAIVE --problem 8,8,64000,2000 => smaller B, H or K
+xray NAIVE --problem paper => give a smaller B
+xray NAIVE --problem 4,16,48,48,-3 => padding
+xray depthwise2d/forward/naive --problem "N=1 C=8 H=9 K=3" => it needs N, C, H, W and K
+xray depthwise2d/forward/naive --problem small => is a problem of depthwise1d
+xray NAIVE --problem "N=1 C=8 H=9 W=9 K=3 relu7" => 'relu7' is unknown. The nearest is 'relu
+predict depthwise2d/forward/naive => depthwise2d
+inspect => OP/PATH/STAGE (see: python -m dwlab inspect --help)
+inspect depthwise1d/forward/naiv => The nearest is 'depthwise1d/forward/naive'
+inspect NAIVE --cc 9 => write it as '9.0'
+inspect NAIVE --cc 9.9 => is not in the table; known: 6.0
+inspect NAIVE --ptx --sass => not allowed with argument --ptx
+stages --op depthwise1 => The nearest is 'depthwise1d'
+stages --path forwards => The nearest is 'forward'
+study --op depthwise1 => The nearest is 'depthwise1d'
+study --problem 1,2,three,4 => whole numbers
+grade 99_9 => no exercise is called '99_9'
+grade --all no/such/folder => is not a folder
+grade --hint two => 'two' is no whole number of at least 1
+"""
+"""A command line => what it is told; NAIVE is the stage."""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_cannot_be_carried_out_is_said_in_one_line(run, line):
+    arguments, _, words = line.replace("NAIVE", NAIVE).partition(" => ")
+    status, out, err = run(*shlex.split(arguments))
     assert (status, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1 and "Traceback" not in err

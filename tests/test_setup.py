@@ -462,7 +462,8 @@ def installed(tmp_path_factory):
 
 
 def dwlab_of(site, folder, *command):
-    variables = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{site}-compiled"}  # once for all of them
+    variables = {**os.environ, "PYTHONPATH": str(site), **compiled}
     command = [sys.executable, "-m", "dwlab", *command]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 

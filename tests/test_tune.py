@@ -825,31 +825,21 @@ def test_patterns_for_a_budget_and_what_is_measured(monkeypatch):
     )
 
 
-OF_INSTRUCTIONS = {
-    "half_k": [
-        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC float16 bias", "mma.sync.aligned.m16n8k16", ["mma.sync.aligned.m16n8k8"]),
-        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC bias", "mma.sync.aligned.m16n8k8", ["mma.sync.aligned.m16n8k4"]),
-        (
-            "pointwise/forward/int8",
-            "N=1 C=32 F=32 H=7 W=7 NHWC int8 residual",
-            "mma.sync.aligned.m16n8k32",
-            ["mma.sync.aligned.m16n8k16"],
-        ),
-    ],
-    "load_hint": [
-        (
-            "depthwise2d/forward/columns",
-            "N=1 C=32 H=9 W=9 K=3 NHWC bias",
-            "ld.global.v2.f32",
-            [f"ld.global.{hint}.v2.f32" for hint in ("nc", "L1::no_allocate", "L1::evict_first")],
-        )
-    ],
-    "store_hint": [
-        ("depthwise2d/forward/columns", "N=1 C=32 H=9 W=9 K=3 NHWC", "st.global.v2.f32", ["st.global.cs.v2.f32"]),
-        (TENSOR, "N=1 C=32 F=32 H=7 W=7 NHWC residual", "st.global.v4.f32", ["st.global.cs.v4.f32"]),
-    ],
-}
-CASES = [(level, *one) for level, all in OF_INSTRUCTIONS.items() for one in all]
+OF_INSTRUCTIONS = """
+    half_k | pointwise/forward/tensor | N=1 C=32 F=32 H=7 W=7 NHWC float16 bias | mma.sync.aligned.m16n8k{} | 16, 8
+    half_k | pointwise/forward/tensor | N=1 C=32 F=32 H=7 W=7 NHWC bias | mma.sync.aligned.m16n8k{} | 8, 4
+    half_k | pointwise/forward/int8 | N=1 C=32 F=32 H=7 W=7 NHWC int8 residual | mma.sync.aligned.m16n8k{} | 32, 16
+    load_hint | depthwise2d/forward/columns | N=1 C=32 H=9 W=9 K=3 NHWC bias | \
+        ld.global{}.v2.f32 | , .nc, .L1::no_allocate, .L1::evict_first
+    store_hint | depthwise2d/forward/columns | N=1 C=32 H=9 W=9 K=3 NHWC | st.global{}.v2.f32 | , .cs
+    store_hint | pointwise/forward/tensor | N=1 C=32 F=32 H=7 W=7 NHWC residual | st.global{}.v4.f32 | , .cs
+"""
+"""A level, a stage, a layer, its instruction, and what stands there at each value of the level."""
+CASES = [
+    (*row, before, after)
+    for *row, text, all in (re.split(r" *\| +", line.strip()) for line in OF_INSTRUCTIONS.strip().splitlines())
+    for before, *after in [[text.format(one) for one in all.split(", ")]]
+]
 
 
 def changed(id, problem, level, value):
