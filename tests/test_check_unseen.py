@@ -70,7 +70,7 @@ STORE, PRODUCT = "y[b, h, t] = acc", "w[h, j] * x[b, h, s]"
 # ---- drawn problems
 
 
-@pytest.mark.family(0.1, by=("op", "path"))  # one seed says much; the others are for --whole
+@pytest.mark.family(0.02, by=("op", "path"))  # one seed says much; the others are for --whole
 @pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize(("op", "path", "dtypes"), KINDS, ids=lambda one: one if isinstance(one, str) else "")
 def test_the_drawn_problems_hold_all_pairs_and_all_edges(op, path, dtypes, seed):
@@ -236,7 +236,7 @@ ROUND = {
 """Op or path -> pairs of sizes that together may fill a buffer."""
 
 
-@pytest.mark.family(0.1, by=("op", "path"))
+@pytest.mark.family(0.02, by=("op", "path"))
 @pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize(("op", "path", "dtypes"), OPS, ids=lambda one: one if isinstance(one, str) else "")
 def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
@@ -266,7 +266,7 @@ def test_sizes_and_their_relations_are_drawn(op, path, dtypes, seed):
             assert {p[name] % 32 // 4 for p in telling if p[name] > 32} == set(range(8)), name
 
 
-@pytest.mark.family(0.1, by=("how",))
+@pytest.mark.family(0.02, by=("how",))
 @pytest.mark.parametrize("seed", [1, 20, 300])
 @pytest.mark.parametrize("how", RELATED)
 def test_taps_and_times_are_related_with_every_padding(how, seed):
@@ -276,8 +276,8 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
         assert any(RELATED[how](getattr(p, one), getattr(p, other)) for p in such), (one, other, padding)
 
 
-@pytest.mark.family(0.1, by=("op",))
-@pytest.mark.parametrize("seed", [12, 130])
+@pytest.mark.family(0.02, by=("op",))
+@pytest.mark.parametrize("seed", [1, 20])
 @pytest.mark.parametrize(
     ("op", "names"), [("depthwise1d", "B H B*H"), ("pointwise", "N C out"), ("depthwise2d", "N C")]
 )
@@ -385,7 +385,8 @@ def judged_where(such, subject, launch=None, path=None, most=None):
     """The verdict on those, or so many, of the judge's own cases that are such: on the others the kernel is right."""
     every = judge._chosen(judge._subject(subject, path, launch)[0], None, None, OWN_SEED)
     chosen = [case for case in every if such(case)][:most]
-    with patch.multiple(judge, _chosen=lambda *_: chosen, _VAST_SECONDS=60.0):  # however busy the machine is
+    looked_into = {"_DIAGNOSED": min(4, judge._DIAGNOSED)}  # of 12
+    with patch.multiple(judge, _chosen=lambda *_: chosen, _VAST_SECONDS=60.0, **looked_into):  # on a busy machine, too
         return check(subject, launch=launch, path=path, seed=OWN_SEED)
 
 
@@ -755,7 +756,7 @@ def less(layer):
     return "relu" if layer.activation == "gelu" else "none" if layer.residual else layer.activation
 
 
-@pytest.mark.family(0.2, by=("id",))
+@pytest.mark.family(0.1, by=("id",))
 @pytest.mark.parametrize(
     ("id", "change"),
     [
