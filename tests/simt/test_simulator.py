@@ -129,14 +129,17 @@ def test_a_script_runs_as_it_is_and_its_launches_are_summed_up(tmp_path):
 
 # An installed package registers its plugin itself; a checkout that was installed before there was one does not.
 INSTALLED = any(one.value == "dwlab.simulator.pytest_plugin" for one in entry_points(group="pytest11"))
-NAMED = () if INSTALLED else ("-p", "dwlab.simulator.pytest_plugin")
+LOADED = ("-p", "dwlab.simulator.pytest_plugin")
+NAMED = () if INSTALLED else LOADED
 PLUGIN = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *NAMED, "test_suite.py")
+FEW = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others' take seconds
 
 
 @pytest.mark.parametrize("given, variables, failed, said", [
     (("--simt",), {}, 0, "2 kernels, 3 launches, 1 hazards"),
-    (("--simt", "--simt-hazards=error"), {}, 1, "1 hazards"),
-    (("--simt-hazards=ignore", "--simt-count=off"), {"DWLAB_SIMT": "1"}, 0, "2 kernels, 3 launches, 0 hazards"),
+    ((*LOADED, "--simt", "--simt-hazards=error"), FEW, 1, "1 hazards"),
+    ((*LOADED, "--simt-hazards=ignore", "--simt-count=off"), {"DWLAB_SIMT": "1", **FEW}, 0,
+     "2 kernels, 3 launches, 0 hazards"),
 ])  # fmt: skip
 def test_a_suite_runs_by_a_word(tmp_path, given, variables, failed, said):
     status, out, err = in_a_folder(tmp_path, *PLUGIN, *given, **variables)
