@@ -28,7 +28,9 @@ PAGES = {
 README = PAGES["README.md"]
 
 
-def test_the_pages_show_what_records_kernels_and_files_say():
+def test_the_pages_show_what_records_kernels_and_files_say(monkeypatch):
+    tuning, whole = build.tuning, build.tuning.whole
+    monkeypatch.setattr(tuning, "whole", lambda of: (one for one in whole(of) if len(one[1]) >= tuning.MANY))  # shown
     made = build.regions()
     pages = {page.relative_to(ROOT).as_posix() for page in build.pages()}
     pages.remove("docs/results/model.md")  # test_timemodel.py: what it shows takes as long as all others together
@@ -124,16 +126,15 @@ def imported_rooms():
     files = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in (ROOT / "dwlab").rglob("*.py")}
     files, made = {name.replace("/", ".").removesuffix(".__init__"): path for name, path in files.items()}, {}
     for room, path in files.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+        text = path.read_text(encoding="utf-8")
+        nodes = [*ast.walk(ast.parse(text))]
+        types = [one for one in nodes if isinstance(one, ast.If) and ast.unparse(one.test).endswith("TYPE_CHECKING")]
         skipped = {inside for node in types for inside in ast.walk(node)}
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node not in skipped]
+        imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node not in skipped]
         names = [(node.module, one.name) for node in imports for one in node.names if node.module.startswith("dwlab")]
         found = {f"{module}.{name}" if f"{module}.{name}" in files else module for module, name in names}
-        if room != "dwlab":  # whose table is of any
-            called = [
-                node for node in ast.walk(tree) if isinstance(node, ast.Call) and "import_module" in ast.dump(node.func)
-            ]
+        if room != "dwlab" and "import_module" in text:  # dwlab's own table is of any
+            called = [one for one in nodes if isinstance(one, ast.Call) and "import_module" in ast.dump(one.func)]
             found |= {one.value for node in called for one in node.args if getattr(one, "value", "") in files}
         if room != "dwlab.simt.__main__":  # a command, which stands above all rooms
             made[room.partition(".")[2]] = {name.partition(".")[2] for name in found}
@@ -277,17 +278,17 @@ def exists(dotted):
 
 def of_modules(tree):
     """The names that a file takes of dwlab's modules: imported, or as attributes of an imported module."""
-    binds = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    binds = [node for node in binds if (node.module or "").split(".")[0] == "dwlab"]
+    nodes = [*ast.walk(tree)]
+    binds = [one for one in nodes if isinstance(one, ast.ImportFrom) and (one.module or "").split(".")[0] == "dwlab"]
     names = [(node.module, alias) for node in binds for alias in node.names if alias.name != "*"]
     named = {alias.asname or alias.name: f"{module}.{alias.name}" for module, alias in names}
     yield from named.values()
-    other = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    other |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    plain = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    other = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    other |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    plain = [node for node in nodes if isinstance(node, ast.Import)]
     other |= {(alias.asname or alias.name).split(".")[0] for node in plain for alias in node.names}
     modules = {name: module for name, module in named.items() if name not in other and is_module(module)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             yield f"{modules[node.value.id]}.{node.attr}"
 
