@@ -123,7 +123,7 @@ def test_an_unsolved_exercise_fails_with_its_message(given, exercise):
     assert str(result).startswith(f"{exercise}: not solved yet.")
 
 
-@pytest.mark.family(0.15, by=("part",))  # --solutions of `dwlab grade` judges all
+@pytest.mark.family(0.05, by=("part",))  # --solutions of `dwlab grade` judges all
 @pytest.mark.parametrize(("part", "exercise"), [(one[0], one) for one in IDS], ids=IDS)
 def test_a_solution_passes_and_is_told_why(capfd, tmp_path, part, exercise):
     """What is judged is what a student hands in who solves it as we do: the imports there are enough."""
@@ -514,17 +514,16 @@ def test_a_missing_file_is_said_to_be_missing(monkeypatch, tmp_path):
         exercises.grade("00_1")
 
 
+def started(folder, *arguments):
+    more = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, **more)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"), [([], 1, "not solved yet"), (["--hint", "x"], 2, "invalid int")]
 )
 def test_an_exercise_runs_from_a_shell_in_any_folder(given, tmp_path, arguments, status, says):
-    done = subprocess.run(
-        [sys.executable, given / "00_2_sectors.py", *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    done = started(tmp_path, given / "00_2_sectors.py", *arguments)
     assert done.returncode == status and says in done.stdout + done.stderr
 
 
@@ -532,13 +531,7 @@ def test_a_wrong_answer_in_a_shell_is_told_how_to_see_more(tmp_path):
     path = tmp_path / "my exercises" / "00_1_change.py"
     path.parent.mkdir()
     path.write_text(answered("00_1", "pass"), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, path.relative_to(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    done = started(tmp_path, path.relative_to(tmp_path))
     assert done.returncode == 1
     # as it was typed: it works in the same folder
     typed = shlex.quote(str(path.relative_to(tmp_path)))
