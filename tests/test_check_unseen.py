@@ -277,7 +277,7 @@ def test_taps_and_times_are_related_with_every_padding(how, seed):
 
 
 @pytest.mark.family(0.02, by=("op",))
-@pytest.mark.parametrize("seed", [1, 20])
+@pytest.mark.parametrize("seed", [12, 130])
 @pytest.mark.parametrize(
     ("op", "names"), [("depthwise1d", "B H B*H"), ("pointwise", "N C out"), ("depthwise2d", "N C")]
 )
