@@ -58,11 +58,10 @@ def instruction(call, ptx, letters):
         if not text:  # the same bits  #0
             return builder.bitcast(values[0], results[0])  #0
         operands = operands[::-1] if "~" in letters else operands  #~
-        constraints = ["=&"[: 1 + ("&" in letters)] + ("f" if one == "f" else "r") for one in gives]
-        constraints += [one for one, _ in operands] + ["~{memory}"] * moves
+        needs = ["=&"[: 1 + ("&" in letters)] + "rf"[one == "f"] for one in gives] + [one for one, _ in operands]
         returns = ir.LiteralStructType(results) if len(results) > 1 else [*results, ir.VoidType()][0]
         shape = ir.FunctionType(returns, [one.type for _, one in operands])
-        asm = ir.InlineAsm(shape, text, ",".join(constraints), side_effect=moves)
+        asm = ir.InlineAsm(shape, text, ",".join(needs + ["~{memory}"] * moves), side_effect=moves)
         pure = () if moves else ("readnone", "convergent") if ".sync." in text else ("readnone",)
         found = builder.call(asm, [one for _, one in operands], attrs=pure)
         parts = [builder.extract_value(found, k) for k in range(len(gives))] if len(gives) > 1 else [found] * len(gives)
@@ -270,9 +269,7 @@ def _instructions(rows: Any) -> str:
 
 def _name(functions: list[Function]) -> None:
     """Gives functions names of their own, which are none of a variable where they are called."""
-    taken = Counter(
-        [*dir(builtins), *ptx.TABLE, "main", "reference", "device", "instruction", "allow", "products", "convolved"]
-    )
+    taken = Counter([*dir(builtins), *ptx.TABLE, *"main reference device instruction allow products convolved".split()])
     for one in functions:
         users = [user.names() for user in functions for call in calls(user.tree) if call.func.of is one]
         one.tree.name = unused(one.tree.name.strip("_") if users else "kernel", sum(users, taken))

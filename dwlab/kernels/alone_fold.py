@@ -11,8 +11,9 @@ import itertools
 from collections import Counter
 from typing import Any
 
-CASTS = ("uint32", "int32", "float32", "np.int64", "min", "max", "int")
+CASTS = "uint32 int32 float32 np.int64 min max int".split()
 NEUTRAL = {ast.Add: 0, ast.Sub: 0, ast.BitXor: 0, ast.LShift: 0, ast.RShift: 0, ast.Mult: 1, ast.FloorDiv: 1}
+WIDTH = 120  # of a statement that is written wherever its function is called
 LONGEST = 60  # lines of a function into which another one's are written
 
 
@@ -111,7 +112,7 @@ class Pruned(ast.NodeTransformer):
 
 
 class Folded(Pruned):
-    """Numbers computed, and loops of one round or none without their heads."""
+    """Numbers computed, and loops without their heads where that is shorter."""
 
     def visit_Compare(self, node: ast.expr) -> ast.expr:
         self.generic_visit(node)
@@ -140,12 +141,12 @@ class Folded(Pruned):
 
     def visit_For(self, node: ast.For) -> Any:
         self.generic_visit(node)
-        given = [getattr(one, "value", "") for one in getattr(node.iter, "args", [""])]
-        rounds = range(*given) if all(isinstance(one, int) for one in given) else range(2)
-        if len(rounds) > 1 or "break" in ast.unparse(node):
+        given = [number(one) for one in getattr(node.iter, "args", [node])]
+        if None in given or len(rounds := range(*given)) > 3:
             return node
-        body = [Replaced({node.target.id: ast.Constant(k)}).visit(one) for k in rounds for one in node.body]
-        return self.generic_visit(ast.Module(body, [])).body
+        every = ((Replaced({node.target.id: ast.Constant(k)}), copy.deepcopy(node.body)) for k in rounds)
+        whole = self.generic_visit(ast.Module([new.visit(one) for new, body in every for one in body], []))
+        return node if len(rounds) > 1 and len(ast.unparse(whole)) > len(ast.unparse(node)) else whole.body
 
 
 def shortened(functions: list[Function]) -> list[Function]:
@@ -175,12 +176,9 @@ def _without_unread(given: ast.arguments, names: Counter, of_it: list[ast.Call])
 
 
 def _hands_on(one: Function) -> bool:
-    """Whether a function does nothing, or only calls another."""
+    """Whether a function does nothing, or is one call or value, and short."""
     only, *more = one.statements
-    value = getattr(only, "value", only)
-    return not more and (
-        plain(value) or isinstance(value, ast.Call) and all(map(plain, value.args)) or isinstance(value, ast.Pass)
-    )
+    return not more and isinstance(only, ast.Return | ast.Pass | ast.Expr) and len(ast.unparse(only)) < WIDTH
 
 
 def _fits(one: Function, user: Function) -> bool:
@@ -213,9 +211,12 @@ def _written(user: Function, statement: ast.stmt, call: ast.Call, one: Function)
         new[name] = unused(name, taken)
         taken[new[name]] += 1
         if value:
-            before.append(ast.Assign([ast.Name(new[name], ast.Store())], value))
+            before.append((ast.Name(new[name], ast.Store()), value))
     if before and not only:
         return None
     *body, last = Replaced(new).visit(ast.Module([*body, ast.Expr(last)], [])).body
     become(call, last.value)
-    return [*before, *body, *([] if body and isinstance(statement, ast.Expr) else [statement])]
+    if before:
+        to, given = (one[0] if len(before) == 1 else ast.Tuple(list(one)) for one in zip(*before, strict=True))
+        body.insert(0, ast.Assign([to], given, lineno=0))
+    return [*body, *([] if body and isinstance(statement, ast.Expr) else [statement])]

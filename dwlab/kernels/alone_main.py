@@ -22,8 +22,7 @@ TAPS = '''
 def products(dy, x, taps, shift):
     """dw[h, j] = sum over b and t of dy[b, h, t] * x[b, h, t + shift - j]."""
     x, length = np.pad(x.astype(float), ((0, 0), (0, 0), (taps, taps))), x.shape[2]
-    moved = (x[:, :, taps + shift - j :][:, :, :length] for j in range(taps))
-    return np.stack([np.einsum("bht,bht->h", dy, one) for one in moved], 1)
+    return np.stack([(dy * x[:, :, taps + shift - j :][:, :, :length]).sum((0, 2)) for j in range(taps)], 1)
 '''
 ALLOW = '''
 def allow(nbytes, *given):
@@ -72,7 +71,7 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
     scalars = "".join(f", {one}" for one in how.scalars)
     back = ".copy_to_host()" + ".view({0}.dtype).reshape({0}.shape)" * bool(view)
     return MAIN.format(
-        reference="\n".join(_rows_reference(problem, path) if rows else _reference(problem, inputs)),
+        reference=_rows_reference(problem, path, inputs) if rows else "\n".join(_reference(problem, inputs)),
         arrays=textwrap.indent("\n".join(arrays), "    "),
         inputs=", ".join(inputs),
         view=view,
@@ -121,23 +120,21 @@ def _random(problem: Any, name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name} = (rng.standard_normal({shape}){scale}).astype(np.{dtype})"]
 
 
-def _rows_reference(problem: Any, path: str) -> list[str]:
-    K, shift = problem.K, problem.shift
-    needed = ([ROWS] if path != "weight_grad" else []) + ([TAPS] if "dw" in problem.outputs(path) else [])
-    found = {
-        "forward": f"def reference(x, w):\n    return (convolved(x, w, {shift}),)",
-        "input_grad": f"def reference(dy, w):\n    return (convolved(dy, w[:, ::-1], {K - 1 - shift}),)",
-        "weight_grad": f"def reference(dy, x):\n    return (products(dy, x, {K}, {shift}),)",
-        "backward": "def reference(dy, x, w):\n"
-        f"    return convolved(dy, w[:, ::-1], {K - 1 - shift}), products(dy, x, {K}, {shift})",
-    }[path]
-    return ["\n\n".join([*needed, found]).strip("\n")]
+def _rows_reference(problem: Any, path: str, inputs: list[str]) -> str:
+    back, outputs, needed = problem.K - 1 - problem.shift, problem.outputs(path), ROWS * (path != "weight_grad")
+    given = {
+        "y": f"convolved(x, w, {problem.shift})",
+        "dx": f"convolved(dy, w[:, ::-1], {back})",
+        "dw": f"products(dy, x, {problem.K}, {problem.shift})",
+    }
+    returned = ", ".join(given[name] for name in outputs) + "," * (len(outputs) < 2)
+    needed += TAPS * ("dw" in outputs)
+    return f"{needed}\n\ndef reference({', '.join(inputs)}):\n    return ({returned})".strip("\n")
 
 
 def _reference(problem: Any, inputs: list[str]) -> list[str]:
-    lines = [f"def reference({', '.join(inputs)}):"]
+    lines = [f"def reference({', '.join(inputs)}):\n    y = x.astype(float)"]
     steps = [(problem.first, "1"), (problem.second, "2")] if problem.op == "fused" else [(problem, "")]
-    lines.append("    y = x.astype(float)")
     for layer, suffix in steps:
         own = {name: name + suffix for name in "wbm"} | {"r": "r"}
         lines += [f"    {line}" for line in _layer(layer, own, last=suffix != "1")]
@@ -166,9 +163,9 @@ def _layer(layer: DepthwiseConv2d | Pointwise, of: dict[str, str], last: bool) -
         lines[-1] += f" + {of['b']}{channel}"
     if whole:
         lines.append(f"y = y.astype(np.float32) * {of['m']}{channel}")
-    act = {"relu": "np.maximum(y, 0)", "relu6": "np.clip(y, 0, 6)", "none": "y"}
+    act = {"relu": "np.maximum(y, 0)", "relu6": "np.clip(y, 0, 6)", "none": "y", "sigmoid": "1 / (1 + np.exp(-y))"}
     act["gelu"] = "y * 0.5 * (1 + np.frompyfunc(math.erf, 1, 1)(y / 2**0.5).astype(float))"
-    act |= {"sigmoid": "1 / (1 + np.exp(-y))", "hard_sigmoid": "np.clip(y + 3, 0, 6) / 6"}
+    act["hard_sigmoid"] = "np.clip(y + 3, 0, 6) / 6"
     act |= {"silu": f"y * ({act['sigmoid']})", "hard_swish": f"y * ({act['hard_sigmoid']})"}
     y = act[layer.activation]
     if layer.residual:
@@ -181,17 +178,11 @@ def _layer(layer: DepthwiseConv2d | Pointwise, of: dict[str, str], last: bool) -
 
 def _dense(layer: SparsePointwise) -> list[str]:
     """dense = the filters, zeros and all, of w, wi and wc."""
-    lines = [
-        "k = wi.T.view(np.uint32)[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & 3",
-        "k = k.reshape(len(w), -1).astype(int)",
-        "k = np.arange(k.shape[1]) // 2 * 4 + k",
-    ]
-    if layer.chooses:
-        V, M, columns = layer.form.V, layer.form.M, layer.form.columns
-        lines.append(f"k = k // {columns} * {M} + np.take_along_axis(np.repeat(wc.astype(int), {V}, 0), k, 1)")
-    return [
-        *lines,
-        f"dense = np.zeros((len(w), max({layer.C}, k.max() + 1)))",
-        "np.put_along_axis(dense, k, w, 1)",
-        f"dense = dense[:{layer.F}, :{layer.C}]",
-    ]
+    form = layer.form
+    chosen = f"k = k // {form.columns} * {form.M} + np.take_along_axis(np.repeat(wc.astype(int), {form.V}, 0), k, 1)\n"
+    return f"""k = wi.T.view(np.uint32)[..., None] >> np.arange(0, 32, 2, dtype=np.uint32) & 3
+k = k.reshape(len(w), -1).astype(int)
+k = np.arange(k.shape[1]) // 2 * 4 + k
+{chosen * layer.chooses}dense = np.zeros((len(w), max({layer.C}, k.max() + 1)))
+np.put_along_axis(dense, k, w, 1)
+dense = dense[:{layer.F}, :{layer.C}]""".splitlines()
