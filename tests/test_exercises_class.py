@@ -145,6 +145,7 @@ WRITES = {
     "itself, by a descriptor": "os.open(__file__, os.O_WRONLY)",
     "a name": "open('a', 'w').close()\nos.replace('a', __file__)",
     "what is taken away": "os.remove(__file__)",
+    "its text": "import pathlib\npathlib.Path(__file__).write_text('')",
     "a database": "import sqlite3\nsqlite3.connect(__file__ + '.db')",
 }
 
