@@ -275,6 +275,15 @@ def test_what_overflows_where_the_reference_is_finite_is_found_unless_that_asser
         assert passes or "numbers up to 1,000: not finite" in str(verdict.findings[0])
 
 
+def test_far_numbers_that_are_no_indices_are_no_hazard():
+    table, x = np.arange(9, dtype=np.float32), np.random.default_rng(3).uniform(0, 9, 64).astype(np.float32)
+    kernel = of_lines("x, table, y", "y[cuda.grid(1)] = table[int(x[cuda.grid(1)])]")
+    how = {"want": lambda x, table: table[np.minimum(x, 8).astype(int)], "grid": 1, "block": 64}
+    assert check(kernel, args=(x, table, 0 * x), **how).passed
+    with pytest.raises(CheckError, match="args raises KeyError"):
+        check(kernel, args=lambda n=9: {}[n], **how)
+
+
 def test_a_number_that_is_written_into_the_kernel_is_found_and_one_that_the_reference_does_not_read_stays():
     x = np.random.default_rng(5).standard_normal(64).astype(np.float32)
     for does, passes in (("y[i] = x[i] + 3", False), ("y[i] = x[i] + b", True)):

@@ -225,7 +225,7 @@ def against(
             given = [one.copy_to_host() if hasattr(one, "copy_to_host") else one for one in make(**size)]
             if kind in (OTHERS, FAR):
                 late = target.mode != "gpu" and time.process_time() - begun > ANEW_SECONDS
-                if late or not all(one.passed for one in results.values()):
+                if results and (late or not all(one.passed for one in results.values())):
                     break
                 given = isolated(functools.partial(_others, want, given, kind == FAR), ANEW_SECONDS, WALL)
                 if isinstance(given, BaseException):
@@ -258,7 +258,7 @@ def against(
             break
     wrong = [words for words, one in results.items() if not one.passed]
     size = sum(one.size for words, one in results.items() if OTHERS not in words)
-    one = results[wrong[0]] if wrong else replace(found, size=size)
+    one = results[wrong[0]] if wrong else replace([*results.values()][-1], size=size)
     notes = [*(note for one in results.values() for note in one.notes), *notes]
     if made or len(tried) > 3:
         sides = ("right", [words for words in results if words not in wrong]), ("wrong", wrong)
