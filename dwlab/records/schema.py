@@ -62,7 +62,7 @@ class Measurement:
     `peer`, peer_time_us, speedup_vs_peer: the baseline, the fastest library that computed the same, None where none was
     measured.
     kernel_sha256: the stage's digest (dwlab.kernels.digests), so that a row of an earlier kernel is known; of
-    records that have another digest, what `kernels.csv.xz` says in its place.
+    records that have another digest, what `kernels.csv.xz` says in its place. ptx_sha256: None in all records.
     """
 
     gpu: str
@@ -92,6 +92,7 @@ class Measurement:
     predicted_bytes: Positive | None = None
     order: Positive | None = None
     kernel_sha256: str | None = None
+    ptx_sha256: str | None = None
     note: str = ""
     file: str = ""
 
