@@ -143,7 +143,10 @@ print(records.shown("15"))
 # How many blocks are left of 6 by 6, and how many products?
 
 # %%
+from numba import uint32
+
 from dwlab.kernels.depthwise1d import straight_line
+from dwlab.kernels.registry import by_shape
 
 blocks = straight_line.places(48, 48, 0)
 products = sum(t - j >= 0 for t0, j0 in blocks for t in range(t0, t0 + 8) for j in range(j0, j0 + 8))
@@ -163,6 +166,20 @@ print(f"{len(blocks)} of 36 blocks hold a product: {products:,} multiply-adds, {
 # x[row, t]. A warp is a block and has 32 rows of 8, from row `first` on. Element i of these 256 is `[first + i // 8, i % 8]`;
 # lane l moves elements l, l + 32, … to `tile`, goes through its own row there, a sum in a register, and leaves each sum where
 # the x was. Then they go to y the same way. Twice a lane needs what other lanes wrote.
+
+# %% tags=["nbval-ignore-output", "folded"]
+row, hour = np.indices((8, ROW))
+first_access = {"written by": row < 4, "read by": hour == 0}
+drawings.grids(
+    "The first 8 of a warp's 32 rows in the tile: the lane that writes an element, and the lane that reads it; filled: "
+    "the warp's first access, framed: lane 3",
+    "Two grids of 8 × 8, a row of x in each row. Written by: lanes 0 to 31 along rows 0 to 3, then again along rows 4 to 7; "
+    "the first access writes rows 0 to 3. Read by: in row r lane r; the first access reads column 0, of all 32 rows. "
+    "Lane 3, framed, writes column 3 of rows 0 and 4, and reads all of row 3.",
+    {"written by": (ROW * row + hour) % 32, "read by": row},
+    first_access,
+    framed=3,
+)
 
 # %%
 PITCH = ROW + 1  # words from one row of the tile to the next
@@ -196,10 +213,13 @@ for name, kind in (("x", "load"), ("y", "store")):
     assert moved.sectors == 4 * moved.requests, f"32 lanes move 32 neighbouring elements of {name}: lane l element l of the warp's 256, not one of row l"
 
 # %% [markdown]
-# The workbook's stage, `registers` (`dwlab/kernels/depthwise1d/forward_5_registers.py`), puts your two kernels together. Eight
-# rows at a time come into registers, so that many loads are in flight, and from there into the tile; each lane reads its own
-# row and runs the blocks from above, one after the other; the sums go back the same way. It is made **by shape**: one kernel
-# for each length L and filter K.
+# The workbook's stage, `registers`, folded below, puts your two kernels together. Eight rows at a time come into registers, so
+# that many loads are in flight, and from there into the tile; each lane reads its own row and runs the blocks from above, one
+# after the other; the sums go back the same way. It is made **by shape**: one kernel for each length L and filter K, up to 64.
+# Beyond yours it has a filter for each row, which goes through a tile as x does, a last block that lacks rows, and indices in
+# `uint32`.
+
+# %% tags=["folded", "stage:depthwise1d/forward/registers"]
 
 # %%
 registers = stage("depthwise1d/forward/registers")

@@ -159,8 +159,8 @@ print(check(scatter(atomic=True), problem, path="input_grad", launch=a_thread_an
 #
 # The formula for dx[s] says it the other way round: give each *input* a thread, and let it collect. Nobody else writes its
 # element, so nothing is atomic, dx need not be zero before, and every sum has a fixed order. It is forward's kernel of
-# lesson 10 again, with the sign of j reversed; `input_grad/naive` is that for any shape. Write it for the launch of `scatter`: a
-# block for each channel and window, and thread s has hour s of dx.
+# lesson 10 again, with the sign of j reversed. Write it for the launch of `scatter`: a block for each channel and window, and
+# thread s has hour s of dx.
 
 # %% tags=["nbval-ignore-output", "folded"]
 from dwlab.widgets import drawings
@@ -186,7 +186,7 @@ drawings.grids(
 # %%
 from dataclasses import replace
 
-from numba import float32
+from numba import float32, uint32
 
 
 @cuda.jit
@@ -211,6 +211,12 @@ def as_it_is(p):
 
 for padding in ("causal", "same"):  # shift is 0 in the first
     print(check(gather, replace(problem, padding=padding), path="input_grad", launch=as_it_is, seed=1).raise_if_wrong())
+
+# %% [markdown]
+# The workbook's `input_grad/coalesced`, folded below, is yours for any shape: a warp has 32 hours of a row, a block eight such
+# rows, and indices are `uint32`, so an hour before the row is a huge number and one comparison tests both ends.
+
+# %% tags=["folded", "stage:depthwise1d/input_grad/coalesced"]
 
 # %% [markdown]
 # ### The same, as a forward pass
@@ -517,6 +523,12 @@ print(check(among_blocks, p, path="weight_grad", launch=four_blocks, seed=1).rai
 # Write `dw[h, j] += acc` in the atomic's place, and check again: two blocks that read the same old value both write, and one
 # addition is **lost**. The result may happen to be right when it is compared; the race is found anyway.
 #
+# The workbook's `coalesced`, folded below, is the first step alone: a warp goes through the whole batch and stores its sum, with
+# no atomic and no zero before. Indices are `uint32`, as in the input gradient's.
+
+# %% tags=["folded", "stage:depthwise1d/weight_grad/coalesced"]
+
+# %% [markdown]
 # ### The other two stages
 #
 # Both ways read dy and x anew for each of the 48 taps. Two more stages read each row once; their files are in

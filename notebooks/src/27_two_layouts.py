@@ -135,6 +135,10 @@ def along_rows(layer):
 
 
 # %%
+from numba import uint32
+
+from dwlab.kernels.parts import storage
+
 naive = stage("depthwise2d/forward/naive")  # its launch: 256 threads a block, one for each output
 rows_first = naive.with_kernel(by_shape(along_rows))
 for layer in (DepthwiseConv2d(1, 3, 9, 11, 3), DepthwiseConv2d(1, 5, 9, 11, 3, 2, layout="NHWC")):
@@ -158,7 +162,10 @@ print(f"along a row in NHWC: {x.sectors / x.requests:.1f} sectors; you predicted
 # That is the naive way that fails. And it is easy to repair: let lanes follow the *outputs as they lie in memory*. In NHWC
 # that makes neighbours of the channels.
 #
-# The workbook's `naive` (`dwlab/kernels/depthwise2d/forward_1_naive.py`) does:
+# The workbook's `naive`, folded below, does. Beyond yours it has a batch of images, float16 and int8, bias, activation and
+# residual, and indices in `uint32`.
+
+# %% tags=["folded", "stage:depthwise2d/forward/naive"]
 
 # %%
 cases = {

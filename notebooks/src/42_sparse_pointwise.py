@@ -105,9 +105,11 @@ drawings.grids(
 # group's four bits. `cuda.grid(2)` gives m, then f; some threads have no output.
 
 # %%
-from numba import float32
+from numba import float32, int32, uint32
 
 from dwlab import check, cuda, stage, xray
+from dwlab.kernels.parts import epilogue
+from dwlab.kernels.registry import by_shape
 from dwlab.problems.layers import Pointwise, SparsePointwise
 
 
@@ -143,8 +145,13 @@ def multiplied(w, words, x):
 print(check(two_of_four, want=multiplied, args=given, grid=(2, 3), block=(32, 8)).raise_if_wrong())
 
 # %% [markdown]
-# In 64:2:16 such a kernel does an eighth of the products. The workbook's `naive` takes any pattern.
-#
+# In 64:2:16 such a kernel does an eighth of the products. The workbook's `naive`, folded below, takes any pattern. Beyond yours it
+# has the columns that a pattern chooses (`wc`), images in both layouts, float16, bias, activation and residual, a word of metadata
+# loaded once for its 16 weights, and indices in `uint32`.
+
+# %% tags=["folded", "stage:sparse/forward/naive"]
+
+# %% [markdown]
 # ## Check
 
 # %%
