@@ -297,6 +297,17 @@ print("the formulas agree")
 # A formula may still be wrong twice. The interpreter counts what a kernel really does: its FLOPs, and every distinct
 # sector that it touches. Here is a kernel that lesson 11 builds, on a few shapes that are small enough to interpret. The
 # touched bytes are the compulsory ones where rows end on sectors, and a little more where they do not.
+#
+# A kernel of this workbook with its launch is a **stage**: a step on its operator's way. `stage` finds it by its id,
+# OP/PATH/STAGE. A path is what is computed, `forward` or a gradient.
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import stages
+from dwlab.widgets import drawings
+
+way = {one.name: np.array([[int(one.lesson)]]) for one in stages("depthwise1d", "forward") if one.lesson}
+title = "OP/PATH/STAGE, here depthwise1d/forward/…; in a box, the lesson that builds it"
+drawings.grids(title, f"Boxes in a row, with a lesson: {', '.join(way)}.", way, {name: way["naive"] for name in way})
 
 # %% tags=["folded"]
 from dwlab import stage, xray
@@ -449,7 +460,7 @@ print(f"You predicted {predicted_crossover_taps}.")
 # - The roofline has two ceilings, bandwidth and arithmetic; the arithmetic intensity says which one is met.
 # - A kernel is good when it is near its ceiling, not when it is faster than another one.
 #
-# Words: [glossary](../docs/glossary.md): depthwise, compulsory bytes, arithmetic intensity, roofline.
+# Words: [glossary](../docs/glossary.md): depthwise, compulsory bytes, arithmetic intensity, roofline, stage.
 #
 # ## Exercises
 #

@@ -194,6 +194,19 @@ for P, Q in ((1, 1), (2, 2), (2, 4), (4, 4)):
 # and the last term lies 2⁻²² below the first ones: it is left out. Three products for one: "3xTF32". `rounded` makes one; write
 # `three`, in the order of the formula. `ptx.tf32(v)` rounds.
 
+# %% tags=["nbval-ignore-output", "folded"]
+v = "101101110010110101101010"
+bits = np.array([list(v), list(v[:11] + 13 * "0"), list(11 * "0" + v[11:])])
+drawings.grids(
+    "The 24 bits of v in h and l, and which product is added first, second, third",
+    f"Two grids. Bits, a row each: v, {v}; h, filled the first eleven bits of v, then zeros; l, filled the "
+    "eleven from the first 1 of the rest. Products: rows h and l of v, columns h and l of u. That of l and h "
+    "comes first, of h and l second, of h and h third; that of l and l, filled, is left out.",
+    {"v, h, l": bits, "h, l of v × h, l of u": np.array([["3", "2"], ["1", ""]])},
+    {"v, h, l": np.array([24 * [0], 11 * [1] + 13 * [0], 12 * [0] + 11 * [2] + [0]]),
+     "h, l of v × h, l of u": np.array([[0, 0], [0, 3]])},
+)  # fmt: skip
+
 # %%
 @cuda.jit(device=True)
 def rounded(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1):

@@ -183,6 +183,19 @@ for layer in (
 # and a dp4a with the word 1, 1, 1, 1 adds up a filter. So the zero point is taken off once, at the end. Write the kernel: a thread
 # for each of `sums`, in the order in which they lie; `ptx.dp4a` wants int32, as `int32(0)` and `int32(ONES)` are.
 
+# %% tags=["nbval-ignore-output", "folded"]
+two = {"first word": np.vstack([bytes_x, np.ones_like(bytes_x)]), "second word": np.vstack([bytes_w, bytes_w])}
+product = two["first word"] * two["second word"]
+total = product.sum(1, keepdims=True)
+drawings.grids(
+    "Two dp4a, a row each: x and w of the picture above, ones and w; filled: what they give",
+    f"Two rows. {bytes_x[0].tolist()} times {bytes_w[0].tolist()}, byte by byte, and the products' sum, {total[0, 0]}; "
+    f"four ones times the same filter, and its sum, {total[1, 0]}. The first sum less {z} times the second is that of "
+    f"the picture above, {numbers['products'].sum()}.",
+    two | {"products, sum": np.hstack([product, total])},
+    {name: np.zeros((2, 4)) for name in two} | {"products, sum": np.array(2 * [[0, 0, 0, 0, 1]])},
+)
+
 # %%
 ONES = 0x01010101
 
@@ -217,6 +230,19 @@ print(check(by_words, want=products, args=(*words, 5, poisoned(50, 24, dtype="in
 # Tensor cores have the same. In *words* an mma of int8 is the one of lesson 30, lane by lane: a word holds four int8 that follow
 # each other along C. A is 16 rows of 8 words, B 8 columns of 8 words, and the 16 × 8 sums are int32. Write one product, with
 # `ptx.mma_s8(c0, c1, c2, c3, a0, a1, a2, a3, b0, b1)`; the sums that it begins with are int32, too.
+
+# %% tags=["nbval-ignore-output", "folded"]
+near, far = np.arange(8, 12), np.arange(24, 28)
+drawings.grids(
+    "What lane 14 = 4 · 3 + 2 holds; filled light: row 3 of A and d, dark: row 11",
+    "Three grids. a0 to a3, a row each: the four channels in the word, 8 to 11 of row 3 and of row 11, 24 to 27 of row "
+    "3 and of row 11. b0 and b1: channels 8 to 11 and 24 to 27 of column 3. c0 to c3: columns 6 and 7 of d, in row 3 and "
+    "in row 11.",
+    {"a0 to a3: channels": np.array([near, near, far, far]), "b0, b1: channels": np.array([near, far]),
+     "c0 to c3: columns": np.array([[6], [7], [6], [7]])},
+    {"a0 to a3: channels": np.repeat([[1], [2], [1], [2]], 4, 1), "b0, b1: channels": np.zeros((2, 4)),
+     "c0 to c3: columns": np.array([[1], [1], [2], [2]])},
+)  # fmt: skip
 
 # %%
 @cuda.jit
