@@ -188,12 +188,12 @@ two = {"first word": np.vstack([bytes_x, np.ones_like(bytes_x)]), "second word":
 product = two["first word"] * two["second word"]
 total = product.sum(1, keepdims=True)
 drawings.grids(
-    "Two dp4a, a row each: x and w of the picture above, ones and w; filled: what they give",
+    "Two dp4a, a row each: x and w of the picture above, ones and w; filled: the sum",
     f"Two rows. {bytes_x[0].tolist()} times {bytes_w[0].tolist()}, byte by byte, and the products' sum, {total[0, 0]}; "
     f"four ones times the same filter, and its sum, {total[1, 0]}. The first sum less {z} times the second is that of "
     f"the picture above, {numbers['products'].sum()}.",
-    two | {"products, sum": np.hstack([product, total])},
-    {name: np.zeros((2, 4)) for name in two} | {"products, sum": np.array(2 * [[0, 0, 0, 0, 1]])},
+    two | {"products": np.hstack([product, total])},
+    {name: np.zeros((2, 4)) for name in two} | {"products": np.array(2 * [[0, 0, 0, 0, 1]])},
 )
 
 # %%
