@@ -234,15 +234,13 @@ print(check(by_words, want=products, args=(*words, 5, poisoned(50, 24, dtype="in
 # %% tags=["nbval-ignore-output", "folded"]
 near, far = np.arange(8, 12), np.arange(24, 28)
 drawings.grids(
-    "What lane 14 = 4 · 3 + 2 holds; filled light: row 3 of A and d, dark: row 11",
-    "Three grids. a0 to a3, a row each: the four channels in the word, 8 to 11 of row 3 and of row 11, 24 to 27 of row "
-    "3 and of row 11. b0 and b1: channels 8 to 11 and 24 to 27 of column 3. c0 to c3: columns 6 and 7 of d, in row 3 and "
-    "in row 11.",
-    {"a0 to a3: channels": np.array([near, near, far, far]), "b0, b1: channels": np.array([near, far]),
-     "c0 to c3: columns": np.array([[6], [7], [6], [7]])},
-    {"a0 to a3: channels": np.repeat([[1], [2], [1], [2]], 4, 1), "b0, b1: channels": np.zeros((2, 4)),
-     "c0 to c3: columns": np.array([[1], [1], [2], [2]])},
-)  # fmt: skip
+    "Lane 14 = 4 · 3 + 2: columns of its sums, channels in its words; light: row 3, dark: row 11",
+    "Three grids. c0 to c3: columns 6 and 7 of d, in row 3 and in row 11. a0 to a3, a row each: the four channels in the "
+    "word, 8 to 11 of row 3 and of row 11, 24 to 27 of row 3 and of row 11. b0 and b1: channels 8 to 11 and 24 to 27 of "
+    "column 3.",
+    {"c0 to c3": np.array([[6], [7], [6], [7]]), "a0 to a3": np.array([near, near, far, far]), "b0, b1": np.array([near, far])},
+    {"c0 to c3": np.array([[1], [1], [2], [2]]), "a0 to a3": np.repeat([[1], [2], [1], [2]], 4, 1), "b0, b1": np.zeros((2, 4))},
+)
 
 # %%
 @cuda.jit
