@@ -38,14 +38,14 @@ MOST = 64  # longest row, and most taps that meet it: both are held in registers
 @by_shape
 def kernel(L, K, SHIFT, DTYPE, REVERSE):
     begin, count = straight_line.window(L, K, SHIFT)
-    convolve = row_products.row_to_tile(L, count, SHIFT - begin, REVERSE, DTYPE)
-    begin = K - begin - count if REVERSE else begin
+    shift, begin = SHIFT - begin, K - begin - count if REVERSE else begin
     N, WORDS = rows.words(L, DTYPE), ROWS * rows.words(L, DTYPE)  # of a row, of all
     W_WORDS = rows.filter_words(K, begin, count)
     load_async, read = rows.load_async(N), rows.read(L, DTYPE)
     store, swizzle = rows.store(N), rows.swizzle(N)
     load_filters = rows.load_filters(K, begin, count)
     transpose_filters = rows.transpose_filters(K, begin, count)
+    convolve = row_products.row_to_tile(L, count, shift, REVERSE, DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
