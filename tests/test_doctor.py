@@ -118,7 +118,7 @@ def test_records_that_are_damaged_are_named(tmp_path):
         (tmp_path / name).write_bytes(whole)
         assert records.damaged(tmp_path) == []
         for at in range(len(whole) // 3, len(whole), len(whole) // 3 + 1):
-            (tmp_path / name).write_bytes(whole[:at] + bytes([255]) + whole[at + 1 :])
+            (tmp_path / name).write_bytes(whole[:at] + bytes([255 ^ whole[at]]) + whole[at + 1 :])
             (sentence,) = records.damaged(tmp_path)
             assert sentence.startswith(f"{Path(name).name} is damaged: ") and "git checkout" in sentence
         (tmp_path / name).write_bytes(whole)
