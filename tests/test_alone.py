@@ -1,5 +1,6 @@
 """Stages as files of their own: each that a lesson teaches runs on the interpreter, is short, and compiles."""
 
+import ast
 import linecache
 import re
 
@@ -10,6 +11,7 @@ from parts import part
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import alone, alone_main, registry
+from dwlab.kernels.alone_fold import Folded
 from dwlab.kernels.command import problem_of
 from dwlab.kernels.registry import StageError
 
@@ -63,6 +65,13 @@ def test_each_stage_that_a_lesson_teaches_runs_alone(one, capsys):
     lines = text.count("\n")
     assert lines == LONGER[one.id] if one.id in LONGER else lines <= (MOST_OF_WINNERS if one.needs else MOST), lines
     assert not [line for line in text.splitlines() if len(line) > 140 and not re.search(r"^\S+ = instruction", line)]
+
+
+@pytest.mark.parametrize("way", ["break", "continue"])
+def test_a_loop_that_is_left_stays_one_and_a_short_one_is_written_out(way):
+    loop = f"for k in range(2):\n    if x[k] > 0:\n        {way}\n    y[k] = 1"
+    assert ast.unparse(Folded().visit(ast.parse(loop))) == loop
+    assert ast.unparse(Folded().visit(ast.parse("for k in range(2):\n    y[k] = 1"))) == "y[0] = 1\ny[1] = 1"
 
 
 @simulated

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from dwlab.kernels import alone_main
-from dwlab.kernels.alone_fold import Function, Pruned, become, blocks, calls, shortened, unused
+from dwlab.kernels.alone_fold import WIDTH, Function, Pruned, become, blocks, calls, shortened, unused
 from dwlab.kernels.parts import ptx, unroll
 from dwlab.kernels.registry import Stage, StageError
 from dwlab.problems import Problem
 
-WIDTH = 120
 INSTRUCTION = '''
 def instruction(call, ptx, letters):
     """A line of PTX as a function. Arguments: g, s an array in global or shared memory, x an index into it; f, i, w
