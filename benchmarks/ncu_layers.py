@@ -138,7 +138,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.tasks(120, min(16, os.cpu_count() or 1))
     options = parser.parse_args(given)
     todo = tasks(options.op, options.dtype, options.batch)
-    todo = (missing(todo) if options.missing else todo)[: options.most]
+    todo = missing(todo) if options.missing else todo
     if options.list:
         print(*todo, f"{len(todo)} launches", sep="\n")
         return 0

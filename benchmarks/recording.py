@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
 import multiprocessing
 import os
@@ -70,7 +71,6 @@ class Parser(argparse.ArgumentParser):
 
     def tasks(self, seconds: float, processes: int) -> None:
         """The options that `record` understands."""
-        self.add_argument("--most", type=whole(1), help="so many only, the first ones")
         self.add_argument("--missing", action="store_true", help="only what no record of this GPU has")
         self.add_argument("--list", action="store_true", help="list what would be measured, in which order; no GPU")
         self.limits(seconds, processes)
@@ -141,10 +141,6 @@ def shared(
                 worker.join(10)
 
 
-def _interrupted(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def guarded(work: Callable[..., None], tasks: Any, results: Any, *args: Any) -> None:
     """A process of `shared`: one that fails says why and ends, and the others go on."""
     try:
@@ -162,16 +158,18 @@ def taken(tasks: Any, until: float = math.inf) -> Iterator[Any]:
 
 
 def search_alone(gpu: Any) -> None:
-    """Lets torch.compile's search over kernels take each of its times while this process alone has the GPU."""
+    """Lets torch.compile's search over kernels take its times while this process alone has the GPU: Triton's in a
+    process of their own, where no thread of this one delays them."""
+    from torch._inductor import autotune_process, config
     from torch._inductor.runtime.benchmarking import benchmarker
 
-    taken = benchmarker.benchmark_gpu
-
-    def alone(*args: Any, **how: Any) -> Any:
+    def alone(taken: Callable[..., Any], *args: Any, **how: Any) -> Any:
         with gpu:
             return taken(*args, **how)
 
-    benchmarker.benchmark_gpu = alone
+    config.autotune_in_subproc = True
+    for owner, name in (benchmarker, "benchmark_gpu"), (autotune_process, "benchmark_in_sub_process"):
+        setattr(owner, name, functools.partial(alone, getattr(owner, name)))
 
 
 def ahead(tasks: Any, prepare: Callable[[Any], None], gpu: Any, start: Any, until: float) -> list[Any]:
@@ -211,7 +209,7 @@ def record(
     from dwlab.measure import baselines, device
 
     try:
-        tasks = plan()[: options.most]
+        tasks = plan()
     except (ValueError, records.RecordError) as error:  # a network, a size or a pattern that there is not
         print(f"{script}: {error}", file=sys.stderr)
         return 2
@@ -250,7 +248,7 @@ def record(
 
     left = options.seconds - (time.monotonic() - BEGAN)
     count = min(most or options.processes, len(tasks))
-    before = signal.signal(signal.SIGTERM, _interrupted)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     found = shared(work, tasks, given(machine, left, count), count, left, **how)
     try:
         for one in found:
