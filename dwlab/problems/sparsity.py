@@ -193,30 +193,25 @@ def _magnitudes(w: np.ndarray) -> np.ndarray:
     return np.abs(_numbers(w))
 
 
-def _padded(w: np.ndarray, one: Pattern) -> np.ndarray:
-    w = np.asarray(w)
-    if w.ndim != 2 or 0 in w.shape:
-        raise ProblemError(f"filters are a matrix (F, C), not an array of shape {w.shape}")
-    if not np.isfinite(_magnitudes(w)).all():
-        raise ProblemError("a weight is NaN or infinite: it has no magnitude to be pruned by")
-    return np.pad(w, ((0, -w.shape[0] % one.V), (0, -w.shape[1] % one.M)))
-
-
 def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
     """Filters (F, C) pruned to a pattern, by magnitude: the columns of the largest sums, then each row's largest.
 
     What is in the pattern already is stored as it is: compress(compress(w).dense()).dense() is the same.
     """
-    one = pattern(form)
-    full = _padded(w, one)
+    one, w = pattern(form), np.asarray(w)
+    if w.ndim != 2 or 0 in w.shape:
+        raise ProblemError(f"filters are a matrix (F, C), not an array of shape {w.shape}")
+    full = np.pad(w, ((0, -w.shape[0] % one.V), (0, -w.shape[1] % one.M)))
     rows, groups = full.shape[0], full.shape[1] // one.M
-    size = _magnitudes(full).reshape(rows // one.V, one.V, groups, one.M)
+    size = _magnitudes(full).reshape(rows, groups, one.M)
+    if not np.isfinite(size).all():
+        raise ProblemError("a weight is NaN or infinite: it has no magnitude to be pruned by")
     # By sums of magnitudes, nonzero columns first: a column of zeros is never kept in place of another.
-    order = np.argsort(-size.sum(1), axis=-1, kind="stable")[..., : one.columns]
+    sums = size.reshape(rows // one.V, one.V, groups, one.M).sum(1)
+    order = np.argsort(-sums, axis=-1, kind="stable")[..., : one.columns]
     columns = np.sort(order, axis=-1)  # (blocks, groups, 2·N)
     spread = np.repeat(columns[:, None], one.V, 1).reshape(rows, groups, one.columns)
-    kept = np.take_along_axis(full.reshape(rows, groups, one.M), spread, 2)
-    magnitude = _magnitudes(kept)
+    kept, magnitude = (np.take_along_axis(all_of.reshape(rows, groups, one.M), spread, 2) for all_of in (full, size))
     # Zeros last, and of zeros the last first, so that a group without a weight has the last places: 2, 3 of four.
     late = np.where(magnitude > 0, 0, -np.arange(one.columns))
     ranked = np.lexsort((late, -magnitude), axis=-1)[..., : one.N]
@@ -231,7 +226,7 @@ def compress(w: np.ndarray, form: str | Pattern) -> Compressed:
 
 def kept_magnitude(w: np.ndarray, form: str | Pattern) -> float:
     """The share of the sum of magnitudes that pruning leaves, 0 to 1; 1 of filters that are all zero."""
-    kept, total = (_magnitudes(one).sum() for one in (compress(w, form).dense(), np.asarray(w)))
+    kept, total = (_magnitudes(one).sum() for one in (compress(w, form).values, np.asarray(w)))
     return float(kept / total) if total else 1.0
 
 

@@ -165,7 +165,9 @@ def _exact(weights: Mapping[str, Mapping[str, np.ndarray]], images: np.ndarray) 
             x = sum(taps[:, k] * x[:, :, k // 3 : k // 3 + h : step, k % 3 : k % 3 + v : step] for k in range(9))
         else:
             x = (w @ x.reshape(c, -1)).reshape(-1, n, h, v)
-        x = np.maximum(x + b[:, None, None, None], 0)
+        x += b[:, None, None, None]
+        np.maximum(x, 0, x)
         if name == "1.pointwise":
-            x = x.reshape(-1, n, h // 2, 2, v // 2, 2).max((3, 5))
+            x = np.maximum(x[:, :, ::2], x[:, :, 1::2])
+            x = np.maximum(x[..., ::2], x[..., 1::2])
     return x.mean((2, 3)).T @ weights["head.classifier"]["w"].T + weights["head.classifier"]["b"]

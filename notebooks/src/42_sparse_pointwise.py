@@ -407,6 +407,7 @@ for form in ("2:4", "64:2:8", "64:2:16", "64:2:32"):
 from dwlab.tuning.pruning import tune_pruning
 
 large = np.repeat(np.exp(0.8 * rng.standard_normal((256, 1024))), 16, 0) * rng.standard_normal((4096, 1024))
+large = large.astype(np.float32)
 for layout in ("NHWC", "NCHW"):
     found = tune_pruning(large, largest("2:4", layout), keep=0.5, patterns=FORMS, gpu=gpu)
     on = {one.pattern for one in found.frontier}
