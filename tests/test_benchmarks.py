@@ -9,7 +9,7 @@ import types
 
 import pytest
 from compiler import needs_compiler
-from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, on, recorded, script
+from fakes import BENCHMARKS, CEILINGS, ENVIRONMENT, MACHINE, recorded, script
 from tables import stages, working
 
 from dwlab import problems, records, study
@@ -116,47 +116,14 @@ WRONG = {
 } | {"failure": "WRONG: y[0, 0, 0] is 1, not 2"}
 
 
-def grid_run(tmp_path, rows):
-    rows = [{**row, "problem": {**row["problem"], "B": 16384 + i}} for i, row in enumerate(rows)]  # a shape each
-    return recorded(tmp_path, sections={"grid": rows}, notes=["A thinned grid."])
-
-
 def test_the_grid_is_summed_up_the_losses_and_the_wrong_ones_too(tmp_path):
-    run = grid_run(tmp_path, [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)])
-    summary = stages.grid([run])
+    rows = [grid_row(), grid_row(peer_us=150.0), WRONG, grid_row("weight_grad", 220.0)]
+    rows = [{**row, "problem": {**row["problem"], "B": 16384 + i}} for i, row in enumerate(rows)]  # a shape each
+    summary = stages.grid([recorded(tmp_path, sections={"grid": rows})])
     forward = next(line for line in summary.splitlines() if line.startswith("| forward |"))
     # Three shapes: one faster, one slower, one without a time; least and median ratio; none at 85 % of copy.
     assert forward.startswith("| forward | 3 | 1 | 1 | 1 | 0.50 | 1.25 |") and forward.endswith("| 0 of 2 | 0 of 0 |")
     assert "| weight_grad | 1 | 1 | 0 | 0 |" in summary and "| 1 of 1 | 0 of 0 |" in summary
-
-
-def test_shapes_whose_arithmetic_takes_longer_than_a_copy_are_not_held_against_it(tmp_path):
-    run = grid_run(tmp_path, [grid_row(fma_bound_us=400.0, time_us=500.0)])
-    assert stages.grid([run]).splitlines()[2].endswith("| 80.0 % | 0 of 0 | 0 of 0 |")
-
-
-def copies_run(folder, *times):
-    """A run that copied 4, 8, … MB in these times in µs."""
-    rows = [
-        {"bytes": 4_000_000 * (i + 1), "time_us": us, "p10_us": us, "p90_us": us, "gbps": 4000 * (i + 1) / us,
-         "way": "the driver's copy", "cold": "cold"}
-        for i, us in enumerate(times)
-    ]  # fmt: skip
-    return recorded(folder, ceilings={}, sections={"copies": rows})
-
-
-def test_a_copy_of_as_many_bytes_lies_between_those_that_were_measured(tmp_path):
-    run = copies_run(tmp_path, 3.0, 4.0, 4.5)
-    found = [records.copy_us(size * 10**6, run) for size in (4, 5, 8, 10, 12, 24)]
-    assert found == pytest.approx([3.0, 3.25, 4.0, 4.25, 4.5, 9.0]) and records.copy_us(3_999_999, run) is None
-    assert records.copies([run], "NVIDIA A100") is None
-
-
-def test_launches_of_the_grid_are_held_against_a_copy_as_large_too(tmp_path):
-    # 200 µs at 4,130 GB/s are 826 MB; 8 MB are copied in 2.2 µs, so that many in 227 µs.
-    (tmp_path / "copies").mkdir()
-    copied, timed = copies_run(tmp_path / "copies", 2.0, 2.2), [grid_row(time_us=us) for us in (260.0, 280.0)]
-    assert stages.grid([copied, grid_run(tmp_path, timed)]).splitlines()[2].endswith("| 0 of 2 | 1 of 2 |")
 
 
 # ---------------------------------------------------------------------------------------------------- the sanitizer
@@ -223,38 +190,6 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------- their records
-
-
-def test_a_grid_of_several_runs_has_each_shape_once_the_newest(tmp_path):
-    first, other = grid_row(), grid_row()
-    other["problem"] = {**first["problem"], "L": 2 * first["problem"]["L"]}
-    again = {**first, "time_us": first["time_us"] / 2}
-    runs = [
-        recorded(tmp_path, day=f"22T0{hour}", sections={"grid": rows}, notes=[f"Run {hour}."])
-        for hour, rows in enumerate(([first], [other], [again]))
-    ]
-    rows, used = records.grid_rows(runs)
-    assert [row["problem"]["L"] for row in rows] == [first["problem"]["L"], other["problem"]["L"]]
-    assert rows[0]["time_us"] == again["time_us"]
-    assert used == runs[1:]
-
-
-def test_a_grid_is_of_one_gpu_the_newest(tmp_path):
-    old, new = grid_row(), grid_row()
-    old["problem"] = {**new["problem"], "L": 2 * new["problem"]["L"]}
-    runs = [on(recorded(tmp_path, sections={"grid": [old]}), "NVIDIA T4")]
-    runs.append(recorded(tmp_path, day="23", sections={"grid": [new]}))
-    rows, used = records.grid_rows(runs)
-    assert [row["problem"] for row in rows] == [new["problem"]] and [run.gpu for run in used] == [ENVIRONMENT["gpu"]]
-
-
-def test_a_run_without_measurements_needs_no_ceilings_but_hides_none(tmp_path):
-    rows = [{"name": "a", "passed": 1, "failed": 0, "skipped": 0}]
-    runs = [recorded(tmp_path, sections={"grid": [grid_row()]})]
-    runs.append(recorded(tmp_path, day="22", ceilings={}, sections={"comparisons": rows}))
-    assert [bool(run.ceilings) for run in runs] == [True, False]
-    assert "4,130" in stages.ceilings(runs)
-    assert runs[0].sections["grid"][0]["stage"] == "wide"
 
 
 def test_parts_that_are_not_known_are_refused(tmp_path):
@@ -332,14 +267,6 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
 
 
 # ---------------------------------------------------------------------------------------------------- command lines
-
-
-def test_predictions_for_a_gpu_are_held_against_what_it_measured():
-    # Where memory binds the model foresees the change from one GPU to the other, which carrying times over does not.
-    rows = [line.split("|") for line in stages.another().splitlines()]
-    memory = next(cells for cells in rows if len(cells) > 1 and cells[1].strip() == "device memory")
-    count, within, carried = (int(memory[k]) for k in (2, 5, 7))
-    assert within >= 0.75 * count > carried
 
 
 def doubled(tasks, results, gpu, start):

@@ -1,12 +1,10 @@
 """Hardware counters of layers: which launches are asked for, what of them is recorded, read back and shown."""
 
-import dataclasses
 import functools
 
 import pytest
 from fakes import recorded, script
 from parts import part
-from tables import networks
 
 from dwlab import records, report
 from dwlab.judge import formulas
@@ -91,30 +89,6 @@ def test_what_is_recorded_is_not_missing(tmp_path):
     for number, (name, value) in enumerate(others.items(), 1):
         other = run_of(tmp_path, [row | {name: value}], day=f"22T0{number}")
         assert ncu_layers.missing(few(), [other]) == few(), name
-
-
-def lines_of(table):
-    return [line for line in str(table).splitlines() if line.startswith("|")]
-
-
-def test_the_summary_says_where_formula_and_planner_are_right(tmp_path):
-    task = few()[0]
-    right = counted_of(task)
-    moved = 32 * (right.l2_sm_read_sectors + right.l2_sm_write_sectors)
-    other = dataclasses.replace(task, problem=ncu_layers.variant(task.problem, 32, "NHWC"))
-    formula = other.stage.traffic(other.problem)
-    rows = [  # of which the first two have what earlier records hold of the planner
-        ncu_layers.row_of(task, right) | {"planned_bytes": moved, "planned_asked_bytes": moved},
-        ncu_layers.row_of(other, counted_of(other, load_sectors=2 * formula.load_sectors))
-        | {"planned_bytes": 1, "planned_asked_bytes": formula.bytes_moved},
-        ncu_layers.row_of(few()[2], counted_of(few()[2], l2_sm_read_sectors=None)),
-    ]
-    run = run_of(tmp_path, rows)
-    summary = networks.counters([run])
-    naive, slide = lines_of(summary)[2:]
-    assert naive == "| pointwise/naive | float32 | 1 | 1 of 1 | 1 of 1 | 1.00 |  |"
-    assert slide == "| fused/dwpw/slide | float32 | 2 | 2 of 2 | 1 of 2 | 1.00 to 2.00 | 1 of 2 |"
-    assert "Measured on NVIDIA H200" in summary
 
 
 def test_without_a_gpu_it_lists_and_says_that_it_needs_one(tmp_path, capsys, monkeypatch):

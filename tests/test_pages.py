@@ -1,9 +1,12 @@
-"""Ratios on the pages of results, computed anew from the packed records: all against a library, and most others.
+"""Ratios of the pages' tables, and of the sentences below them, computed anew from the packed records: all but LEFT.
 
-Nothing here is shared with what builds the pages: tables are read as text, records as JSON lines.
+Nothing here is shared with what builds the pages: tables are read as text, records as JSON lines. The last test asks
+that each ratio was compared.
 """
 
 import functools
+import hashlib
+import itertools
 import json
 import lzma
 import math
@@ -18,6 +21,8 @@ ROOT = Path(__file__).parent.parent
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
 PAPER = "B=16384 H=128 L=48 K=48 padding=causal"
 THREE = "forward", "input_grad", "weight_grad"
+COMPARED = set()
+"""Cells by their id, and numbers of sentences by page and place: those that `same` and `says` held against a record."""
 
 
 @functools.cache
@@ -52,14 +57,23 @@ def numbers(text):
     return [float(one.replace(",", "")) for one in re.findall(r"-?[\d,]*\.?\d+", text)]
 
 
-def same(shown, *values, scale=1.0):
+def same(shown, *values):
     """Each number that is shown is the value, rounded to as many digits."""
     found = re.findall(r"-?[\d,]*\.?\d+", shown)
     assert len(found) == len(values), (shown, values)
     for text, value in zip(found, values, strict=True):
-        digits = len(text.partition(".")[2])
-        unit = max(10.0**-digits, 10 ** (math.floor(math.log10(abs(value * scale) or 1)) - 3) if "," in text else 0)
-        assert abs(float(text.replace(",", "")) - value * scale) <= 0.5001 * unit, (shown, value * scale)
+        unit = 10.0 ** -len(text.partition(".")[2])
+        assert abs(float(text.replace(",", "")) - value) <= 0.5001 * unit, (shown, value)
+    COMPARED.add(id(shown))
+
+
+def says(page, pattern, *values):
+    """What the pattern's groups find on a page are these numbers."""
+    found = re.search(pattern, (ROOT / page).read_text())
+    assert found, pattern
+    for place, value in enumerate(values, 1):
+        same(found[place], value)
+        COMPARED.add((page, found.start(place)))
 
 
 def shape(problem):
@@ -143,16 +157,11 @@ def test_the_papers_table(page, name, gpu):
         if shown[variant]["total (ms)'"]:  # the paper's own
             theirs = [numbers(shown[one]["total (ms)'"])[0] for one in ("naive", variant)]
             same(shown[variant]["× naive'"], theirs[0] / theirs[1])
-    sentences = re.findall(
-        r"are together ([\d.,]+) times .*? with the fused backward ([\d.,]+) times", (ROOT / page).read_text()
-    )
-    assert len(sentences) == 3
-    for (plain, fused), other in zip(
-        sentences, ("naive", "PyTorch, conv1d/conv2d/FFT", "PyTorch, any way"), strict=True
-    ):
-        same(plain, total[other] / total["best"])
+    for label, other in {"the naive ones": "naive", "PyTorch's best of": "PyTorch, conv1d/conv2d/FFT",
+                         "the best of all": "PyTorch, any way"}.items():  # fmt: skip
         least = min(total[other], total.get(f"{other}, fused backward", math.inf))
-        same(fused, least / total["best, fused backward"])
+        says(page, rf"together ([\d.]+) times as fast as {label}.* fused backward ([\d.]+) times",
+             total[other] / total["best"], least / total["best, fused backward"])  # fmt: skip
 
 
 def test_the_ladder_of_stages():
@@ -180,8 +189,33 @@ def newest(gpu, part, key):
     return found
 
 
+def where(row):
+    return row["path"], row["dtype"], shape(row["problem"])
+
+
+def moved(row):
+    """The bytes that the 1-D convolution must move at least."""
+    B, H, L, K, arrays = *(row["problem"][name] for name in "BHLK"), 3 if row["path"] == "backward" else 2
+    return 4 * (arrays * B * H * L + (arrays - 1) * H * K)
+
+
+def copied(size):
+    """µs of a copy of so many bytes, by the newest run with copies, linear between two; 0 below the smallest."""
+    *_, timed = (run["copies"] for run in runs(H200) if run.get("copies"))
+    known = sorted((row["bytes"], row["time_us"]) for row in timed)
+    for (less, below), (more, above) in itertools.pairwise(known):
+        if less <= size <= more:
+            return below + (size - less) / (more - less) * (above - below)
+    return size / known[-1][0] * known[-1][1] if size > known[-1][0] else 0
+
+
+def share(shown, ones):
+    ones = [*ones]
+    same(shown, *(sum(ones), len(ones)) if ones else ())
+
+
 def test_the_grid_of_shapes():
-    found = newest(H200, "grid", lambda row: (row["path"], row["dtype"], shape(row["problem"])))
+    found = newest(H200, "grid", where)
     for row in tables("docs/results/depthwise1d.md")["depthwise1d/grid"]:
         here = [(key, one) for key, (_, one) in found.items() if key[0] == row["path"]]
         ratios = [min(peers(H200)[key].values()) / one["time_us"] for key, one in here]
@@ -192,6 +226,44 @@ def test_the_grid_of_shapes():
         same(row["median"], statistics.median(ratios))
         bounds = [max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for _, one in here]
         same(row["of bound, median"], 100 * statistics.median(bounds))
+        large = [one for _, one in here if one["copy_bound_us"] >= max(20, 0.85 * (one.get("fma_bound_us") or 0))]
+        share(row["large launches at 85 % of copy"], (one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large))
+        share(row["of a copy as large"], (copied(moved(one)) / one["time_us"] >= 0.85 for one in large))
+
+
+def test_long_rows():
+    shown = {(row["path"], int(row["B"]), int(row["K"])): row
+             for row in tables("docs/results/depthwise1d.md")["depthwise1d/long"]}  # fmt: skip
+    for place, one in newest(H200, "grid", where).values():
+        sizes, us = one["problem"], one["time_us"]
+        if sizes["L"] == 1024 and one["path"] in ("forward", "backward"):
+            row = shown.pop((one["path"], sizes["B"], sizes["K"]))
+            same(row["time (µs)"], us)
+            same(row["of copy"], moved(one) / us / 10 / runs(H200)[place]["ceilings"]["copy_gbps"])
+            same(row["of FMA rate"], 100 * one["fma_bound_us"] / us)
+            same(row["of a copy as large"], *(100 * least / us for least in [copied(moved(one))] if least))
+    assert not shown
+
+
+def test_what_was_tried():
+    shown, found = tables("docs/results/depthwise1d.md")["ablations"], defaultdict(dict)
+    for place, one in rows(H200, "tries"):
+        found[one["group"]].setdefault(place, {})[one["name"], one["note"]] = one
+    for row in shown:
+        _, here = max(found[row["what was varied"]].items())
+        one = here[row["variant"], row["how"]]
+        same(row["time (µs)"], one["time_us"])
+        same(row["GB/s"], one["bytes"] / one["time_us"] / 1e3)
+        same(row["of the fastest"], 100 * min(other["time_us"] for other in here.values()) / one["time_us"])
+
+
+def test_ceilings():
+    (row,) = tables("docs/results/README.md")["ceilings"]
+    names = {"copy (GB/s)": "copy_gbps", "L2 read (GB/s)": "l2_gbps", "FP32 FMA (TFLOP/s)": "fma_tflops",
+             "plain launch (µs)": "launch_us"}  # fmt: skip
+    *_, last = (one["ceilings"] for one in runs(H200) if None not in map(one["ceilings"].get, names.values()))
+    for head, name in names.items():
+        same(row[head], last[name])
 
 
 def test_the_drawn_shapes():
@@ -204,9 +276,12 @@ def test_the_drawn_shapes():
         there = found.get((mirror.get(path), *where), {"times": {}})["times"]
         return own[min(own, key=lambda id: own[id] * there.get(id.replace(path, mirror.get(path, path)), own[id]))]
 
-    for row in tables("docs/results/depthwise1d.md")["depthwise1d/drawn"]:
+    shown = tables("docs/results/depthwise1d.md")["depthwise1d/drawn"]
+    assert sorted(numbers(row["most'"]) for row in shown)[-2] < [2]  # one of 5 µs takes 2.4 times the least
+    for row in shown:
         here = {key: chosen(key) for key in found if key[:2] == (row["path"], row["dtype"])}
         over = [us / min(found[key]["times"].values()) for key, us in here.items()]
+        same(row["shapes"], len(here))
         same(row["choice over the fastest stage, mean"], mean(over))
         same(row["most"], max(over))
         both = {key: (us, min(peers(H200)[key].values())) for key, us in here.items() if peers(H200)[key]}
@@ -238,11 +313,13 @@ def layer(row, name="problem"):
 def layers(networks=True):
     """(op and path, type, batch) -> [(row of our fastest stage, least µs of PyTorch)], one of each layer of networks,
     or of none."""
-    theirs = defaultdict(lambda: math.inf)
+    theirs, compiled = defaultdict(lambda: math.inf), set()
     for _, one in rows(H200, "peers"):
         if one.get("time") and one.get("shape") and one.get("dtype"):
             key = layer(one, "shape")
             theirs[key] = min(theirs[key], one["time"]["median_us"])
+            if one["way"].startswith("compile"):
+                compiled.add(key)
     timed = {}  # of each stage and problem, when it was last timed and calm
     for place, row in rows(H200, "measurements"):
         if calm(row):
@@ -263,56 +340,94 @@ def layers(networks=True):
         row = min(known, key=lambda one: one["time_us"]) if known else min(some, key=lambda one: one[:2])[2]
         beside = (row, {**row, "dtype": "float16"}) if dtype == "int8" else (row,)
         best = min(*(theirs[layer(one)] for one in beside), row.get("peer_time_us") or math.inf)
+        row = row | {"compiled": any(layer(one) in compiled for one in beside)}
         made[op if path == "forward" else f"{op}/{path}", dtype, batch].append((row, best))
     return made
 
 
 def test_layers():
-    shown = tables("docs/results/layers.md")["layers"]
+    page = "docs/results/layers.md"
+    shown, many, lost, behind = tables(page)["layers"], sum(map(len, layers().values())), [], 0
     assert len(shown) == len(layers())
-    slower = 0
     for row in shown:
         here = layers()[row["layers of"], row["dtype"], int(row["batch"])]
-        ratios = [theirs / one["time_us"] for one, theirs in here if one.get("time_us") and theirs < math.inf]
-        slower += sum(ratio < 1 for ratio in ratios)
+        timed = [(one, theirs / one["time_us"]) for one, theirs in here if one.get("time_us") and theirs < math.inf]
+        lost += [(ratio, one["layer"], row["dtype"], row["batch"]) for one, ratio in timed if ratio < 1]
+        ratios = [ratio for _, ratio in timed]
+        if mean(ratios) < 1:
+            behind += 1
+            says("README.md", rf"{row['layers of'][6:].upper()} pairs in one kernel in [^;]*?{row['dtype']} batch "
+                 rf"{row['batch']} \(([\d.]+) ×", mean(ratios))  # fmt: skip
         same(row["layers"], len(here))
         same(row["× baseline, geometric mean"], mean(ratios))
         same(row["least"], min(ratios))
         same(row["slower"], sum(ratio < 1 for ratio in ratios))
-        timed = [(one["fraction_of_copy"], one["copy_bound_us"]) for one, _ in here if one.get("fraction_of_copy")]
-        same(row["of copy, median"], 100 * statistics.median(of for of, _ in timed))
-        if large := [of for of, us in timed if us >= 20]:
-            same(row["large layers: median"], 100 * statistics.median(large))
+        same(row["of copy, median"], 100 * statistics.median(one["fraction_of_copy"] for one, _ in timed))
+        large = [one for one, _ in timed if one["copy_bound_us"] >= 20]
+        parts = [one["fraction_of_copy"] for one in large]
+        same(row["large layers: median"], *[100 * statistics.median(parts)] if parts else [])
+        share(row["at 85 % of copy"], (one >= 0.85 for one in parts))
+        share(row["of a copy as large"], (copied(one["compulsory_bytes"]) / one["time_us"] >= 0.85 for one in large))
         if own := [one["speedup_vs_apart"] for one, _ in here if one.get("speedup_vs_apart")]:
-            same(row["× unfused, geometric mean"].replace(" (slower)", ""), mean(own))
-            same(row["slower'"], sum(ratio < 1 for ratio in own), len(own))
-    for page, says in (("docs/results/layers.md", "the baseline:"), ("README.md", "PyTorch's best way:")):
-        assert f"Slower than {says} {slower} of {sum(map(len, layers().values()))}" in (ROOT / page).read_text()
+            same(row["× unfused, geometric mean"], mean(own))
+            share(row["slower'"], (ratio < 1 for ratio in own))
+    assert (ROOT / "README.md").read_text().count(" ×)") == behind
+    for file, what in ((page, "the baseline"), ("README.md", "PyTorch's best way")):
+        says(file, rf"Slower than {what}: (\d+) of (\d+)", len(lost), many)
+    compiled = sum(one["compiled"] for here in layers().values() for one, _ in here)
+    says(page, r"among them for (\d+) of (\d+) rows", compiled, many)
+    for ratio, name, dtype, batch in sorted(lost)[:5]:
+        says(page, rf"{re.escape(name)} \({dtype}, batch {batch}\) ([\d.]+\d)", ratio)
 
 
 def test_layers_of_no_network():
-    page = "docs/results/layers.md"
-    lines = (ROOT / page).read_text()
+    page, every = "docs/results/layers.md", []
     shown = {(row["layer"], row["dtype"], row["batch"]): row for row in tables(page)["layers/others"]}
     for (op, dtype, batch), here in layers(networks=False).items():
         ratios = [theirs / one["time_us"] for one, theirs in here]
+        every += ratios
         if op == "depthwise2d":
             for (one, _), ratio in zip(here, ratios, strict=True):
                 row = shown.pop((one["layer"], dtype, str(batch)))
                 same(row["µs"], one["time_us"])
                 same(row["× baseline"], ratio)
         else:
-            (line,) = (one for one in lines.splitlines() if f"layers of {op}, {dtype}, batch {batch}:" in one)
-            same(line.split("baseline ")[1].split(",")[0], mean(ratios))
-            same(line.split("mean; ")[1].split(",")[0], min(ratios))
-            assert f"below 1: {sum(one < 1 for one in ratios)}, below 0.9: {sum(one < 0.9 for one in ratios)}." in line
+            says(page, rf"(\d+) drawn layers of {op}, {dtype}, batch {batch}: × baseline ([\d.]+), geometric mean; "
+                 r"([\d.]+), the least; below 1: (\d+), below 0.9: (\d+)", len(ratios), mean(ratios), min(ratios),
+                 sum(one < 1 for one in ratios), sum(one < 0.9 for one in ratios))  # fmt: skip
     assert not shown
+    says("README.md", r"(\d+) of (\d+) of no network", sum(one < 1 for one in every), len(every))
+
+
+def test_counters():
+    names, page, found = ("op", "path", "stage", "layer", "layout", "batch", "dtype"), "docs/results/counters.md", {}
+    for _, one in newest(H200, "layer_counters", lambda row: tuple(row[name] for name in names)).values():
+        name = "/".join(one[part] for part in names[:3] if one[part] != "forward")
+        found.setdefault((name, one["dtype"]), []).append(one)
+    says(page, r"(\d+) launches\.", sum(map(len, found.values())))
+    for row in tables(page)["layers/counters"]:
+        here = found.pop((row["stage"], row["dtype"]))
+        same(row["launches"], len(here))
+        for what in ("requests", "sectors"):
+            names = [f"{kind}_{what}" for kind in ("load", "store")]
+            known = [one for one in here if None not in map(one.get, names)]
+            share(row[f"{what} as the formula says"],
+                  (all(one[name] == one[f"predicted_{name}"] for name in names) for one in known))  # fmt: skip
+        ratios = [one["load_sectors"] / one["predicted_load_sectors"] for one in here if one.get("load_sectors")]
+        cell, ends = row["load sectors / formula"], (min(ratios), max(ratios))
+        for shown in [ends] if " to " in cell else zip(ends):
+            same(cell, *shown)
+        asked = [(one["planned_asked_bytes"], 32 * (one["load_sectors"] + one["store_sectors"]))
+                 for one in here if one.get("planned_asked_bytes")]  # fmt: skip
+        share(row["planner within 10 %"], (abs(size / of - 1) <= 0.1 for size, of in asked))
+    assert not found
 
 
 def test_pairs():
     alone = {(one["layer"], key[1], key[2]): one.get("time_us")
              for key, here in layers().items() for one, _ in here if one["op"] != "fused"}  # fmt: skip
-    for row in tables("docs/results/layers.md")["pairs"]:
+    page, slower = "docs/results/layers.md", defaultdict(list)
+    for row in tables(page)["pairs"]:
         dtype, batch = row["dtype"], int(row["batch"])
         both, kernels, fusion = [], [], []
         for one, theirs in layers()[f"fused/{row['module'].lower()}", dtype, batch]:
@@ -322,12 +437,21 @@ def test_pairs():
                 kernels.append(theirs / unfused)
                 fusion.append(unfused / one["time_us"])
                 both.append(theirs / one["time_us"])
-        same(row["pairs"].split()[0], len(both))
+        every = sum(bool(one.get("time_us")) for one, _ in layers()[f"fused/{row['module'].lower()}", dtype, batch])
+        same(row["pairs"], *dict.fromkeys((len(both), every)))
         for head, ratios in (("kernels: × PyTorch layer by layer", kernels), ("fusion: × layer by layer", fusion),
                              ("both: × PyTorch", both)):  # fmt: skip
-            same(row[head].replace(" (slower)", ""), mean(ratios))
+            same(row[head], mean(ratios))
             assert ("slower" in row[head]) == (mean(ratios) < 1)
-        same(row["faster fused"], sum(ratio > 1 for ratio in fusion), len(fusion))
+        share(row["faster fused"], (ratio > 1 for ratio in fusion))
+        slower[dtype, batch] += [ratio < 1 for ratio in fusion]
+    for (dtype, batch), ones in slower.items():
+        if 2 * sum(ones) > len(ones):
+            says("README.md", rf"{dtype} batch {batch} \((\d+) of (\d+)\)", sum(ones), len(ones))
+    means = [["slower" in row[head] for head in row if "fusion" in head] for row in tables(page)["pairs"]]
+    won, lost = sum(not any(one) for one in means), sum(map(all, means))
+    says(page, r"in (\d+) of (\d+) rows[^.]*\. It loses, however it is measured, in (\d+):", won, len(means), lost)
+    assert 0 < won < lost  # as README says
 
 
 def networks(gpu):
@@ -349,35 +473,44 @@ def networks(gpu):
 
 @pytest.mark.parametrize("page, name, gpu", [("networks", "networks", H200), ("h100", "h100/networks", H100)])
 def test_networks(page, name, gpu):
-    recorded, factors = networks(gpu), defaultdict(list)
-    for row in tables(f"docs/results/{page}.md")[name]:
+    recorded, factors, page = networks(gpu), defaultdict(list), f"docs/results/{page}.md"
+    for row in tables(page)[name]:
         key = row["network"], row["dtype"], int(row["batch"])
         one, theirs, spent, joules = recorded[key]
         alone, fused = one["apart_us"], one.get("fused_us")
         same(row["PyTorch's best (µs)"], theirs)
         same(row["layer by layer (µs)"], alone)
-        same(row["kernels: × PyTorch"].replace(" (slower)", ""), theirs / alone)
-        same(row["both: × PyTorch"].replace(" (slower)", ""), theirs / min(alone, fused or math.inf))
+        same(row["kernels: × PyTorch"], theirs / alone)
+        same(row["both: × PyTorch"], theirs / min(alone, fused or math.inf))
         if row["fusion: × layer by layer"]:
             same(row["fused (µs)"], fused)
-            same(row["fusion: × layer by layer"].replace(" (slower)", ""), alone / fused)
+            same(row["fusion: × layer by layer"], alone / fused)
         if row["mJ an image"]:
             same(row["mJ an image"], joules * 1e3)
             same(row["PyTorch's"], spent * 1e3)
-            same(row["× PyTorch"].replace(" (slower)", ""), spent / joules)
+            same(row["× PyTorch"], spent / joules)
         if key[0] in ("mobilenet_v1", "mobilenet_v2", "xception", "proxylessnas"):
             factors[key[1:]].append((theirs / alone, max(1.0, alone / (fused or math.inf))))
-    sentence = re.search(r"Geometric means over.*: kernels.*", (ROOT / f"docs/results/{page}.md").read_text())[0]
     for (dtype, batch), here in factors.items():
-        kernels, fusion = re.search(rf"{dtype} batch {batch}: kernels ([\d.]+), fusion ([\d.]+\d)", sentence).groups()
-        same(kernels, mean(one for one, _ in here))
-        same(fusion, mean(one for _, one in here))
+        says(page, rf"{dtype} batch {batch}: kernels ([\d.]+), fusion ([\d.]+\d)", *map(mean, zip(*here, strict=True)))
+        assert all(kernels > fusion for kernels, fusion in here)  # as README says
+    fusion = {key: one["apart_us"] / one["fused_us"] for key, (one, *_) in recorded.items() if one.get("fused_us")}
+    slower = {key: ratio for key, ratio in fusion.items() if ratio < 1}
+    says(page, r"run layer by layer, (\d+) of (\d+)", len(slower), len(recorded))
+    for (network, dtype, batch), ratio in slower.items():
+        says(page, rf"{network} \({dtype}, batch {batch}\) ([\d.]+\d)", ratio)
+    among = []
+    for way in (" torch.compile, ", " max-autotune with freezing, "):
+        tried = {(one["shape"]["network"], one["dtype"], one["shape"]["N"]) for _, one in rows(gpu, "peers")
+                 if one.get("time") and way in one["way"]}  # fmt: skip
+        among.append(sum((name, dtype.replace("int8", "float16"), batch) in tried for name, dtype, batch in recorded))
+    says(page, r"as it comes for (\d+) of (\d+) rows, .* weights for (\d+)", among[0], len(recorded), among[1])
 
 
 def test_the_readmes_table():
     recorded = networks(H200)
     behind = sum(min(one["apart_us"], one.get("fused_us") or math.inf) > us for one, us, *_ in recorded.values())
-    assert f"best as a whole: {behind} of {len(recorded)} networks" in (ROOT / "README.md").read_text()
+    says("README.md", r"best as a whole: (\d+) of (\d+) networks", behind, len(recorded))
     for row in tables("README.md")["headline"]:
         if found := re.match(r"MobileNetV2, (\w+), (\d+) image", row[""]):
             one, theirs, *_ = recorded["mobilenet_v2", found[1], int(found[2])]
@@ -405,7 +538,7 @@ def test_sparse_filters():
     for _, row in rows(H200, "sparse"):
         key = row["layer"], row["batch"], row["problem"]["layout"], row["dtype"], row["pattern"]
         theirs[key] |= {name: min(us, theirs[key].get(name, us)) for name, us in row["peers"].items()}
-    fastest = {key: {**row, "peers": theirs[key]} for key, row in fastest.items()}
+    fastest, shown = {key: {**row, "peers": theirs[key]} for key, row in fastest.items()}, defaultdict(dict)
     for row in tables("docs/results/sparse.md")["sparse"]:
         kind = row["layers"] == "the source's", row["layout"], row["pattern"]
         here = [one for key, one in fastest.items()
@@ -416,7 +549,19 @@ def test_sparse_filters():
                 ratios = [min(one["dense"].values(), default=0) if "ours" in head else one["peers"].get(head[2:], 0)
                           for one in here]  # fmt: skip
                 ratios = [us / one["time_us"] for us, one in zip(ratios, here, strict=True) if us]
-                same(re.sub(r" \(slower\)", "", text), mean(ratios), min(ratios), max(ratios))
+                same(text, mean(ratios), min(ratios), max(ratios))
+                shown[kind][head] = mean(ratios)
+    # What the page and lesson 42 say: goals, "a tenth", "nearly twice".
+    for form, goal, many in (("64:2:16", 1.3, 18), ("64:2:32", 2.0, 13)):
+        met = [one["problem"]["C"] * one["problem"]["F"] > 1024 * 1024 for key, one in fastest.items()
+               if (one["networks"], key[2], key[4]) == ("shapes of the source", "NCHW", form)
+               and one["peers"]["cuBLAS"] >= goal * one["time_us"]]  # fmt: skip
+        assert (len(met), sum(met)) == (many, 12)
+    for two in (shown[True, layout, "2:4"] for layout in ("NCHW", "NHWC")):
+        assert two["× cuSPARSELt search"] >= 0.9 and 1.05 <= two["× cuBLAS"] < 1.2
+    assert 1.75 <= shown[True, "NCHW", "64:2:16"]["× cuBLAS"] < 2
+    few, some, half, most = (shown[True, "NHWC", form]["× cuBLAS"] for form in ("64:2:8", "64:2:16", "2:4", "64:2:32"))
+    assert max(few, some) < 1 < half < most
 
 
 # ---------------------------------------------------------------------------------------------------------- the others
@@ -426,13 +571,16 @@ def test_errors_of_predicted_times():
     shown = tables("docs/results/model.md")["predicted"]
     errors = []
     for row in shown:
-        measured, predicted = (numbers(row[f"{head} (µs)"])[0] for head in ("measured", "predicted"))
         path, stage = row["stage"].split("/")
-        same(row["measured (µs)"], newest_stages(H200, (path,))[path][stage]["time_us"])
-        assert abs(numbers(row["error"])[0] - 100 * (predicted / measured - 1)) <= 0.6
-        errors.append(abs(predicted / measured - 1))
-    text = (ROOT / "docs/results/model.md").read_text()
-    same(re.search(r"median error (\d+) %", text)[1], 100 * statistics.median(errors))
+        (predicted,), measured = numbers(row["predicted (µs)"]), newest_stages(H200, (path,))[path][stage]["time_us"]
+        same(row["measured (µs)"], measured)
+        same(row["error"], 100 * (predicted / measured - 1))
+        errors.append((abs(predicted / measured - 1), measured, predicted))
+    _, *both = zip(*errors, strict=True)
+    ranks = [[sorted(one).index(value) for value in one] for one in both]
+    apart, many = sum((a - b) ** 2 for a, b in zip(*ranks, strict=True)), len(errors)
+    says("docs/results/model.md", r"(\d+) compared: rank correlation ([\d.]+), median error (\d+) %", many,
+         1 - 6 * apart / (many**3 - many), 100 * statistics.median(one for one, *_ in errors))  # fmt: skip
 
 
 def test_predictions_of_another_gpu():
@@ -465,9 +613,10 @@ def test_predictions_of_another_gpu():
                 100 * statistics.median(errors),
             )
             same(row[f"within 10 %{mark}"], sum(error <= 0.1 for error in errors))
-    text = (ROOT / "docs/results/model.md").read_text()
-    assert f"{sum(map(len, found.values()))} of {len(predicted)} predicted" in text
-    assert PAPER not in text.split("the shapes of the rest")[1]
+        if row["predicted to be bound by"] == "device memory":  # the model foresees the change, carrying over does not
+            assert int(row["within 10 %"]) >= 0.75 * len(here) > int(row["within 10 %'"])
+    says("docs/results/model.md", r"(\d+) of (\d+) predicted", sum(map(len, found.values())), len(predicted))
+    assert PAPER not in (ROOT / "docs/results/model.md").read_text().split("the shapes of the rest")[1]
 
 
 def test_the_planners_decisions():
@@ -475,10 +624,8 @@ def test_the_planners_decisions():
     right, measured = (sum(int(row[head]) for row in shown) for head in ("right", "pairs measured"))
     assert all(int(row["right"]) + int(row["fused, but slower"]) + int(row["unfused, but slower"])
                == int(row["pairs measured"]) for row in shown)  # fmt: skip
-    assert (
-        f"In all {right} of {measured} decisions are right ({right / measured:.0%})"
-        in (ROOT / "docs/results/planner.md").read_text()
-    )
+    says("docs/results/planner.md", r"In all (\d+) of (\d+) decisions are right \((\d+)%\)", right, measured,
+         100 * right / measured)  # fmt: skip
 
 
 def test_a_search_by_several_gpus():
@@ -486,6 +633,90 @@ def test_a_search_by_several_gpus():
     shown = iter(tables("docs/results/tuning.md")["tuning-gpus"])
     for made in runs:
         for way in made["ways"]:
-            same(next(shown)["times as fast as one GPU"], made["ways"][0]["first_s"] / way["first_s"])
+            row = next(shown)
+            same(row["times as fast as one GPU"], made["ways"][0]["first_s"] / way["first_s"])
+            same(row["a process's seconds a candidate"], way["first_s"] * way["processes"] / way["candidates"])
         assert made["killed"]["answered"] == made["killed"]["candidates"]
     assert not [*shown]
+    middles, ends = ([of(one) for one in made["rounds"].values()]
+                     for of in (statistics.median, lambda one: statistics.quantiles(one, n=10)))  # fmt: skip
+    says("docs/results/tuning.md",
+         r"([\d.]+) and ([\d.]+) µs, which differ by ([\d.]+)%; 80 % of a GPU's rounds lie within ([\d.]+)%", *middles,
+         100 * max(middles) / min(middles) - 100, max(100 * one[-1] / one[0] - 100 for one in ends))  # fmt: skip
+
+
+def test_what_optuna_loses():
+    folder = ROOT / "dwlab/records/tuning"
+    lost, sparse = json.loads(lzma.open(folder / "optuna.json.xz").read())["sweeps"], set()
+    for file in folder.glob("*.jsonl.xz"):
+        for key in (json.loads(line)["line"]["key"] for line in lzma.open(file)):
+            if key["subject"].startswith("sparse/"):
+                key["sparsity"] = re.search(r"(?<= )(\d+:)?\d+:\d+\b", key["problem"])[0]  # older lines lack it
+                sparse.add(hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16])
+    ways = {"Optuna": "optuna", "Optuna after the five of *no near layer*": "optuna+far"}
+    for row in tables("docs/results/tuning.md")["tuning-claims"]:
+        here = [one for name, one in lost.items() if name in sparse or row["sweeps"].startswith("all")]
+        same(row["sweeps"], len(here))
+        if way := ways.get(row["search"]):
+            for place, most in enumerate((5, 10, 20)):
+                each = sorted(100 * one[way][place] for one in here)
+                ninety = each[math.ceil(0.9 * len(each)) - 1]
+                same(row[f"{most} candidates"], statistics.mean(each), statistics.median(each), ninety, each[-1])
+
+
+def test_a_job_step_by_step():
+    file = max((ROOT / "dwlab/records/working_method").glob("*-method.json.xz"))
+    steps = json.loads(lzma.open(file).read())["steps"]
+    job, (whole,) = ([one for one in steps if one["scope"] == scope] for scope in ("job", "whole job"))
+    for row, one in zip(tables("docs/profile.md")["method/job"], job, strict=True):
+        same(row["expected"], one["expected"])
+        same(row["measured"], one["before"]["median_us"] / one["after"]["median_us"])
+        same(row["accuracy"], 100 * one["accuracy"])
+        same(row["classes as in float64"], 100 * one["agreement"])
+    gain = whole["before"]["median_us"] / whole["after"]["median_us"]
+    kept = sum(one["kept"] for one in job)
+    says("docs/profile.md", r"([\d.]+) times as fast by (\d+) of (\d+) changes", gain, kept, len(job))
+
+
+def test_the_simulators_seconds():
+    page, record = "docs/simulator.md", json.loads((ROOT / "docs/tables/simulator.json").read_text())
+    both = [one["seconds"] for one in record["clients"] if not one["note"]]
+    says(page, r"Geometric mean of what both run: ([\d.]+) times", mean(one["numba"] / one["simt"] for one in both))
+    for row, one in zip(tables(page)["simulator/kernels"], record["kernels"].values(), strict=True):
+        work = (one["counted"]["size"] / one["numba"]["size"]) ** one["power"]
+        same(row["times as long, scaled"], one["numba"]["seconds"] * work / one["counted"]["seconds"])
+
+
+# ------------------------------------------------------------------------------------------------------ that it is all
+
+LEFT = {
+    "depthwise1d/drawn": {"had the shape not been timed, mean", "most'"},
+    "pairs": {"fusion in a network: × layer by layer", "faster fused'"},
+    "planner": {"mean regret", "largest", "whole plan over the best"},
+    "tuning-claims": {f"{most} candidates" for most in (5, 10, 20)},
+}
+"""Columns that also need code: what dispatch would choose, which pairs of networks are alike, what the planner fuses,
+which tile ships, with which a search begins; Optuna's regrets are recorded, and compared."""
+
+
+def test_each_ratio_of_a_page_is_compared_here():
+    for name, check in [*globals().items()]:
+        if name.startswith("test_") and not name.endswith("here"):
+            for given in check.pytestmark[0].args[1] if hasattr(check, "pytestmark") else [()]:
+                check(*given)
+    absolute = re.compile(r"µs|\((ms|s)\)|GB/s|FLOP|^(input|weight)_grad|^P100|mJ|PyTorch's$|seconds |to 90 %")
+    cells = re.compile(r"([-+×] ?)?([\d,]*\.\d+|\d+(?= ?%)) ?[%×]?( to .*| ?\(.*\))?|\d+ of \d+")
+    skipped = r"^\|.*|(?:Measured|P100:|Seconds of).*"
+    texts = re.compile(rf"{skipped}|(?<![\d.])(?<!below )(\d+\.\d+(?![\d.]*\d)|\d+ of \d+)(?! µs)", re.M)
+    left, pages = defaultdict(set), [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for file in (one for one in pages if one.stem not in ("architecture", "instructions", "parts", "teaching")):
+        page, text = file.relative_to(ROOT).as_posix(), file.read_text()
+        for name, found in tables(page).items():
+            for head, cell in itertools.chain(*map(dict.items, found)):
+                if cells.fullmatch(cell) and not absolute.search(head) and id(cell) not in COMPARED:
+                    left[name].add(head)
+        for region in re.finditer(r"<!-- begin:(\S+) -->\n(?!```)(.*?)<!-- end", text, re.S):
+            for one in texts.finditer(text, *region.span(2)):
+                if one[1] and (page, one.start()) not in COMPARED:
+                    left[region[1]].add(text[one.start() - 40 : one.end()])
+    assert left == LEFT

@@ -199,15 +199,7 @@ def test_the_report_has_a_row_a_sweep_and_one_that_was_repeated_counts_once(tmp_
     assert capsys.readouterr().out.count(f"| {TENSOR} | {LAYER} |") == 2
 
 
-def test_claims_are_of_all_rows_and_what_optuna_loses_is_kept(tmp_path, monkeypatch):
-    rows = [
-        tuning.Row("a/b/c" if i else "sparse/b/c", "p", "g", 20 + i, 0.5, {"model": (i / 10,) * 3}) for i in range(11)
-    ]
-    rows += [replace(rows[1], space=19, regrets={"model": (9.0,) * 3}), replace(rows[1], regrets={}, note="none")]
-    found = tuning.claims(rows)
-    assert {which: count for which, (count, _) in found.items()} == {"all": 11, "sparse filters": 1}
-    count, by = found["all"]
-    assert by["model"] == [tuning.Claim(0.5, 0.9, 1.0, pytest.approx(0.5))] * 3 and by["default"][0].median == 0.5
+def test_what_optuna_loses_is_kept(tmp_path, monkeypatch):
     sweep_of(tmp_path / "a.jsonl")
     monkeypatch.setattr(tuning, "MANY", len(SPACE))
     (name,) = [tuning.name_of(one) for one, _ in tuning.whole(tuned.journals(tmp_path))]
