@@ -347,7 +347,7 @@ def layers(networks=True):
 
 def test_layers():
     page = "docs/results/layers.md"
-    shown, many, lost, behind = tables(page)["layers"], sum(map(len, layers().values())), [], 0
+    shown, many, lost = tables(page)["layers"], sum(map(len, layers().values())), []
     assert len(shown) == len(layers())
     for row in shown:
         here = layers()[row["layers of"], row["dtype"], int(row["batch"])]
@@ -355,7 +355,6 @@ def test_layers():
         lost += [(ratio, one["layer"], row["dtype"], row["batch"]) for one, ratio in timed if ratio < 1]
         ratios = [ratio for _, ratio in timed]
         if mean(ratios) < 1:
-            behind += 1
             says("README.md", rf"{row['layers of'][6:].upper()} pairs in one kernel in [^;]*?{row['dtype']} batch "
                  rf"{row['batch']} \(([\d.]+) ×", mean(ratios))  # fmt: skip
         same(row["layers"], len(here))
@@ -371,7 +370,6 @@ def test_layers():
         if own := [one["speedup_vs_apart"] for one, _ in here if one.get("speedup_vs_apart")]:
             same(row["× unfused, geometric mean"], mean(own))
             share(row["slower'"], (ratio < 1 for ratio in own))
-    assert (ROOT / "README.md").read_text().count(" ×)") == behind
     for file, what in ((page, "the baseline"), ("README.md", "PyTorch's best way")):
         says(file, rf"Slower than {what}: (\d+) of (\d+)", len(lost), many)
     compiled = sum(one["compiled"] for here in layers().values() for one, _ in here)
@@ -654,7 +652,9 @@ def test_what_optuna_loses():
                 key["sparsity"] = re.search(r"(?<= )(\d+:)?\d+:\d+\b", key["problem"])[0]  # older lines lack it
                 sparse.add(hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16])
     ways = {"Optuna": "optuna", "Optuna after the five of *no near layer*": "optuna+far"}
-    for row in tables("docs/results/tuning.md")["tuning-claims"]:
+    shown = tables("docs/results/tuning.md")["tuning-claims"]
+    assert {row["search"] for row in shown} >= {*ways}
+    for row in shown:
         here = [one for name, one in lost.items() if name in sparse or row["sweeps"].startswith("all")]
         same(row["sweeps"], len(here))
         if way := ways.get(row["search"]):
