@@ -390,9 +390,7 @@ def _fresh(seed: int | None) -> int:
     given = os.environ.get("DWLAB_SEED", "").strip() if seed is None else seed
     if given == "":
         return secrets.randbelow(10**9)
-    if isinstance(given, str) and given.isdigit():
-        return int(given)
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool) and given >= 0:
+    if str(given).isdigit():
         return int(given)
     what = "DWLAB_SEED" if seed is None else "seed"
     raise CheckError(f"{what}={given!r} is no seed: give a whole number from 0 up, or leave it out for a new one")
@@ -432,7 +430,7 @@ def _chosen(stage: Stage, problem: Problem | None, dtype: str | None, seed: int)
     return (*fixed, *_drawn(stage.op, stage.path, dtypes, seed, stage.supports, gpu.of(None)))
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=128)
 def _drawn(op: str, path: str, dtypes: tuple[str, ...], seed: int, supports: Callable, here: gpu.Gpu) -> tuple:
     """`drawn`, once for all kernels of a kind that a process judges with one seed: it takes as long as some kernels."""
     return drawn(op, path, dtypes, seed, supports)

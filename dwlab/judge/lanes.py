@@ -32,7 +32,8 @@ def _exchanged(kernel: Any) -> Iterator[tuple[str, Any]]:
             names, text = list(inspect.signature(one).parameters), _text(one)
             ways = [(r"(?m)^[ \w,]+=(?!=)", r"\b[gt]\b", ""), (r"(?s).+", r"(//|%)(?= *(uint32\()?4\b)", "")]
             ways += [(rf"\b({of})(\[[^]]+\]|, .+)", r"\b[gt]\b", of) for of in ("|".join(names[:-1]), *names)]
-            for where, what, of in ways:
+            # with one of the names alone it is never set, or never read
+            for where, what, of in ways if {"g", "t"} <= set(re.split(r"\W+", text)) else ways[1:2]:
                 new = re.sub(where, lambda part, what=what: re.sub(what, lambda op: _OTHER[op[0]], part[0]), text)
                 if new != text:
                     yield f"g and t exchanged{of and ' in indices of '}{of}", _with(kernel, one, new)

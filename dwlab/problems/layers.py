@@ -473,12 +473,12 @@ class Fused(Problem):
 
     def layer_of(self, name: str) -> tuple[DepthwiseConv2d | Pointwise, str]:
         """The layer that an array belongs to, and its name there: "w2" -> (second, "w")."""
-        return (self.first, name.rstrip("1")) if name == "x" or name.endswith("1") else (self.second, name.rstrip("2"))
+        return self.first if name[-1] in "x1" else self.second, name.rstrip("12")
 
     def shapes(self, path: str = "") -> dict[str, tuple[int, ...]]:
         """Array name -> shape."""
-        found = {name: self.layer_of(name) for name in self.arrays(path)}
-        return {name: layer.shapes()[own] for name, (layer, own) in found.items()}
+        one, two = self.first.shapes(), self.second.shapes()
+        return {n: (one if n[-1] in "x1" else two)[n.rstrip("12")] for n in self.arrays(path)}
 
     def dtype_of(self, name: str) -> str:
         """The storage of an array."""
