@@ -881,7 +881,7 @@ def test_what_a_launch_function_raises_is_a_verdict(error):
 @pytest.mark.parametrize("what", ["loops", "sleeps"])
 def test_a_launch_function_that_does_not_end_is_a_verdict(what, monkeypatch):
     monkeypatch.setattr(judge, "LAUNCH_SECONDS", 0.3)
-    monkeypatch.setattr(judge, "LAUNCH_WALL", 1.0)
+    monkeypatch.setattr(judge, "LAUNCH_WALL", 0.5)
     left = threading.Event()
 
     def launch(problem):
