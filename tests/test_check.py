@@ -119,14 +119,15 @@ def test_a_float64_leak_is_a_note_and_no_failure():
 
 
 def test_a_passing_verdict_is_the_same_each_time_and_names_no_mode():
-    one, two = check("depthwise1d/forward/coalesced", seed=5), check("depthwise1d/forward/coalesced", seed=5)
+    one, two = check("depthwise1d/weight_grad/coalesced", seed=5), check("depthwise1d/weight_grad/coalesced", seed=5)
     assert (str(one), one._repr_html_()) == (str(two), two._repr_html_())
     problems = [result.case.problem for result in one.results]
-    of = {name: [getattr(problem, name) for problem in problems] for name in "BHLK"}
+    short = [problem for problem in problems if problem.B * problem.L <= 65535]  # longer sums take a GPU: not claimed
+    of = {name: [getattr(problem, name) for problem in short] for name in "BHLK"}
     sizes = ", ".join(f"{name} 1 to {max(found)}" for name, found in of.items())
-    numbers = [problem.padding for problem in problems if not isinstance(problem.padding, str)]
+    numbers = [problem.padding for problem in short if not isinstance(problem.padding, str)]
     assert str(one) == (
-        f"passed: depthwise1d/forward/coalesced, depthwise1d/forward, {len(problems)} problems (seed 5)\n"
+        f"passed: depthwise1d/weight_grad/coalesced, depthwise1d/weight_grad, {len(problems)} problems (seed 5)\n"
         f"on {sizes}, padding causal, same, 0 to {max(numbers)}"
     )
     assert not re.search(r"gpu|simulat|simt|laptop|time", str(one) + one._repr_html_(), re.IGNORECASE)

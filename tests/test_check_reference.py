@@ -50,6 +50,7 @@ def test_a_right_kernel_passes_and_nothing_is_changed():
 WRONG = {
     "y[i, j] = 3 * x[i, j]": ("wrong factor", "1.5 times what is right"),
     "y[i, j] = 2.00003 * x[i, j]": ("wrong factor", "times what is right"),  # as near as any element is at the largest
+    "y[i, j] = 2 * x[i, j] * float32(1 + ((i + j) % 5 - 2) * 1e-4)": ("wrong", "elements are wrong"),  # no one factor
     "y[i, j] = 2 * x[i, j] + 1": ("wrong offset", "each is 1 more"),
     "y[i, j] = 0": ("zero", "all of them are 0"),
     "y[i, j] = 2 * x[i, j] / 0.0": ("not finite", "NaN or infinite"),

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import json
+import os
 import sys
 import time
 
@@ -97,9 +98,13 @@ def test_what_is_no_python_file_is_listed(run, tmp_path):
     (tmp_path / "ada").mkdir()
     for name in ("10_1_mean.ipynb", "notes.txt"):
         (tmp_path / "ada" / name).write_text("{}", encoding="utf-8")
+    links = {"ada/01_2.py": exercises.EXERCISES, "ada/10_2.py": "none", "11_1.py": exercises.known()["11_1"]}
+    for name, of in links.items() if os.name == "posix" else ():  # a folder, what is not there, the judge's own file
+        (tmp_path / name).symlink_to(of)
     results = exercises.grade_folder(tmp_path)
-    assert [(one.file, one.status) for one in results] == [("10_1_mean.ipynb", "unknown")]
+    assert [one.status for one in results] == ["unknown"] * (4 if os.name == "posix" else 1)
     assert "It is a .ipynb: the Python file of exercises/ is wanted." in str(results)
+    assert all("It is a link: the file itself is wanted." in one.message for one in results if one.file[-3:] == ".py")
 
 
 def test_a_file_that_sleeps_is_stopped_before_the_limit(tmp_path, monkeypatch):

@@ -385,6 +385,14 @@ def test_every_step_of_a_plan_has_a_kernel_of_known_time_or_says_why_it_has_none
         assert "nan" not in said and (f"none is known of {untimed} " in " ".join(said.split())) == old
 
 
+@pytest.mark.parametrize("objective", ["time", "gma"])
+def test_a_pair_of_known_time_goes_before_a_layer_of_none(objective):
+    how = {"layout": "NHWC", "dtype": "float16"}
+    layers = [Pointwise(17, 256, 32, 1, 56, **how), DepthwiseConv2d(17, 32, 1, 56, 9, **how)]
+    made = plan(layers, "l4", rules=Rules(objective=objective))
+    assert (len(made.steps) == 1) == (objective == "time") and "nan" not in str(made)
+
+
 def test_redundant_work_is_shown_and_bounded():
     free = plan("mobilenet_v2", "h200")
     bound = plan("mobilenet_v2", "h200", rules=Rules(redundant=0.25))

@@ -214,7 +214,8 @@ class Verdict:
     def __str__(self) -> str:
         lines = [_headline(self)]
         if self.passed:
-            lines.append(tabular.wrapped(f"on {_ranges([r.case.problem for r in self.results])}"))
+            tried = [r.case.problem for r in self.results if not _long(r.case, self.path.split("/")[-1])]
+            lines.append(tabular.wrapped(f"on {_ranges(tried)}"))
         else:
             first = self.failures[0]
             lines.append(f"first on {first.case.problem} ({first.case.why})")
@@ -272,6 +273,11 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
         named.append(f"{min(numbers)}" + (f" to {max(numbers)}" if min(numbers) < max(numbers) else ""))
     kinds = [kind for kind in dict.fromkeys(p.dtype for p in problems) if kind != "float32"]
     return ", ".join([*parts, f"padding {', '.join(named)}", *(kinds and [f"float32 and {' and '.join(kinds)}"])])
+
+
+def _long(case: Case, path: str) -> bool:
+    """Whether a sum has so many products that the case is left out without a GPU."""
+    return case.vast and products_of_one(case.problem, path) > 65535
 
 
 def _summary(result: CaseResult) -> str:
@@ -455,9 +461,8 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
             continue
         spent, seconds = time.process_time() - began, SECONDS
         narrow = case.vast and own and _NARROW & _known(stage, case.problem)
-        long = products_of_one(case.problem, stage.path) > 65535  # one sum of so many products
         if case.vast and family and not narrow:
-            seconds = 0 if long else max(_VAST_SECONDS, _VAST_PART * spent)
+            seconds = 0 if _long(case, stage.path) else max(_VAST_SECONDS, _VAST_PART * spent)
         rest = _IN_ALL.get(stage.op, 9.0) / (2 if failed else 1) - spent
         left = max(0.05, rest / 4) if few and not narrow else SECONDS
         if target.mode != "gpu" and (pace * size > min(left, seconds) or not seconds):

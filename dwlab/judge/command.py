@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
             raise UserError(f"--{name} goes with a {'stage' if own else 'kernel of your own, FILE.py:KERNEL'}")
     from dwlab.judge.check import check  # after what refuses a name: it imports Numba
 
-    with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):  # kernel and want may print
+    with contextlib.redirect_stdout(sys.stderr if own or options.json else sys.stdout):  # kernel and want may print
         if own:
             kernel, grid, block, args, want, module = own_kernel(options.stage, "want")
             example = getattr(module, (options.stage.split(":")[2:] or ["example"])[0] or "example")

@@ -315,7 +315,7 @@ def grade_folder(folder: str | Path, time_limit: float = TIME_LIMIT_S, seed: int
     if not folder.is_dir():
         raise GradeError(f"{folder} is not a folder: give the one that holds the handed-in files")
     found = []
-    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+    for file in sorted(one for one in folder.rglob("*") if one.is_file() or one.is_symlink()):
         place = file.relative_to(folder)
         if any(part.startswith(".") or part == "__pycache__" for part in place.parts):
             continue
@@ -360,6 +360,8 @@ def grade_files(
             other = "Its name holds no number of an exercise, such as 10_1: rename it."
         elif file.suffix != ".py":
             other = f"It is a {file.suffix or 'file without a suffix'}: the Python file of exercises/ is wanted."
+        elif file.is_symlink() and file.parent != EXERCISES:  # to what its student may not read
+            other = "It is a link: the file itself is wanted."
         if other:
             result = Result("", file.name, "unknown", other, student=student)
         else:
@@ -441,7 +443,7 @@ def _digests(files: Sequence[Path]) -> dict[Path, bytes]:
 def _unchanged(watched: dict[Path, bytes], file: Path, student: str) -> None:
     """GradeError if one of the watched files is another one now, or if there is a new one."""
     now = _digests(list(watched))
-    if changed := [one.name for one in now if now[one] != watched.get(one)]:
+    if changed := ["/".join(one.parts[-2:]) for one in now if now[one] != watched.get(one)]:
         raise GradeError(
             f"{', '.join(changed)} changed about when {file.name}{f' of {student}' if student else ''} was graded. "
             "Nothing more is graded: restore these files, look for the answer that writes to them, and begin again"

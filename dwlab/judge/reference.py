@@ -595,8 +595,9 @@ def _by_value(got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> tuple | N
     if got.dtype.kind in "iu" and not wrong.all() and (np.abs(gaps) == 1).all():
         look = "how is it rounded: rint takes a half to the even, a cast cuts off? Or what is counted once too often?"
         return "off by one", "each is 1 more or less than is right, and others are right", look
-    if len(ratios) > 1 and np.allclose(ratios, ratios[0], 1e-3):
-        what = f"each is {np.real_if_close(ratios[0]):.4g} times what is right"
+    near = abs(ratios[0] - 1) if len(ratios) else 0.0  # what differs by as much as it is off has no factor
+    if len(ratios) > 1 and np.allclose(ratios, ratios[0], min(1e-3, near / 8)):
+        what = f"each is {np.real_if_close(ratios[0]):.{4 if near > 1e-3 else 7}g} times what is right"
         return "wrong factor", what, "a factor that is missing, or twice there?"
     if np.allclose(gaps, gaps[0], 1e-3, 1e-6 * np.abs(b).max()):
         what = f"each is {np.real_if_close(gaps[0]):.4g} more than is right"

@@ -366,12 +366,14 @@ def plan(
     names = [layer.name for layer in made.layers]
     fused = {(names[n], names[n + 1]): _fused(pair, gpu, rules) for n, pair in made.pairs.items()}
     kernels = alone | {two: module for two, (module, _) in fused.items() if module is not None}
-    pieces = cheapest(made, {piece: rules.cost(module) for piece, module in kernels.items()})
     why = {piece: unknown(*one.layers, gpu, rules) for piece, one in alone.items()}
+    untimed = {piece: 1e9 for piece, text in why.items() if text and rules.objective == "time"}  # the last choice
+    costs = {piece: rules.cost(module) + untimed.get(piece, 0.0) for piece, module in kernels.items()}
+    pieces = cheapest(made, costs)
     shown = {piece: replace(one, time_us=math.nan) if why[piece] else one for piece, one in alone.items()}
     pairs = {}
     for two, (module, limit) in fused.items():
-        fuse = module is not None and rules.cost(module) < sum(rules.cost(alone[name,]) for name in two)
+        fuse = module is not None and costs[two] < sum(costs[name,] for name in two)
         pairs[two] = Pair(two, module, tuple(shown[name,] for name in two), two in pieces, limit, fuse)
     steps = []
     for piece in pieces:
@@ -428,4 +430,5 @@ def _why(made: Network, place: int, pairs: Mapping[tuple[str, str], Pair], piece
         return pair.limit
     if (second,) not in pieces:
         return "the next is better fused with the one after it"
-    return f"{NAMES[pair.module.kind]} with the next: {-pair.gain_us:+.1f} µs, {-pair.saved_bytes / 1e6:+.2f} MB"
+    time = "" if math.isnan(pair.gain_us) else f"{-pair.gain_us:+.1f} µs, "
+    return f"{NAMES[pair.module.kind]} with the next: {time}{-pair.saved_bytes / 1e6:+.2f} MB"
