@@ -17,7 +17,6 @@ and the exit status is 1 if something is out of date.
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import io
 import os
@@ -80,7 +79,8 @@ def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
 @functools.cache
 def summary(path: Path) -> str:
     """The first sentence or line of a Python file's docstring, without its full stop; "" if it has none."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    found = re.match(r'(?:#[^\n]*\n)?"""(.*?)"""', path.read_text(encoding="utf-8"), re.S)
+    text = found[1] if found else ""
     return text.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".").strip()
 
 

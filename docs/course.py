@@ -175,15 +175,18 @@ def mistakes() -> str:
 
     rows = ["| exercise | what is wrong | the judge | its first hint |", "| --- | --- | --- | --- |"]
     with tempfile.TemporaryDirectory() as folder:
-        for number, what, old, new in MISTAKES:
+        files = []
+        for place, (number, what, old, new) in enumerate(MISTAKES):
             (solution,) = (ROOT / "solutions").glob(f"{number}_*.py")
             text = solution.read_text(encoding="utf-8")
             begin = text.index("### BEGIN SOLUTION")
             if old not in text[begin:]:
                 raise RuntimeError(f"{solution.name} has no {old!r} in its answer any more: docs/course.py")
-            file = Path(folder) / solution.name
-            file.write_text(text[:begin] + text[begin:].replace(old, new, 1), encoding="utf-8")
-            found = exercises.grade(file, seed=1)
+            files.append(("", number, Path(folder) / str(place) / solution.name))
+            files[-1][2].parent.mkdir()
+            files[-1][2].write_text(text[:begin] + text[begin:].replace(old, new, 1), encoding="utf-8")
+        graded = exercises.grade_files(files, seed=1).results
+        for (number, what, *_), found in zip(MISTAKES, graded, strict=True):
             if found.status == "passed":
                 raise RuntimeError(f"{number}, {what}: the judge finds nothing wrong with it")
             hint = found.hints[0] if found.hints else ""

@@ -202,7 +202,7 @@ def launched(
         )
         made = Launched(
             **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
-            stored={expected.get(name, name): int(each.max()) for name, each in counted.stored.items()},
+            stored={expected.get(name, name): most for name, most in counted.stored.items()},
             loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
         )  # fmt: skip
         kernel.py_func.__dict__.get("launches", []).append(made)
@@ -233,17 +233,21 @@ class Counting(simt.Observer):
     """Counts of a launch that an xray does not have: see `launched`."""
 
     def begin(self, run: Any) -> None:
-        self.stored: dict[str, np.ndarray] = {}
+        self.stored: dict[str, int] = {}
         self.loaded: dict[str, np.ndarray] = {}
         self.products = self.copied = 0
         self.last: Any = None
+        self.blocks: Any = None
 
     def accessed(self, run: Any, array: Any, mask: Any, kind: str, node: Any) -> None:
         space = array.space
         if space == "global" and kind != "load":  # an atomic is a store, too
-            each = self.stored.setdefault(array.name, np.zeros((run.blocks_total, run.padded), np.int64))
-            known = run.arrays.get(array.name)
-            each[run.block_numbers] += mask.full * (array.dtype.itemsize // known.dtype.itemsize if known else 1)
+            if run.block_numbers is not self.blocks:  # one batch of blocks after the other
+                self.blocks, self.here = run.block_numbers, {}
+            known = run.arrays.get(name := array.name)
+            each = mask.full * (array.dtype.itemsize // known.dtype.itemsize if known else 1)
+            self.here[name] = each = self.here.get(name, 0) + each
+            self.stored[name] = max(self.stored.get(name, 0), int(each.max()))
         if (space, kind) == ("global", "load"):
             each = self.loaded.setdefault(array.name, np.zeros(run.padded // 32, np.int64))
             each += mask.full.reshape(-1, run.padded // 32, 32).any(axis=2).sum(axis=0)

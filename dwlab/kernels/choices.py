@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -162,16 +164,18 @@ def expected(
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]
     width = storage(problem.dtype).itemsize  # of a stage never timed in this one, no time of another counts
-    here = {id for one in known if storage(one.words[-1]).itemsize == width for id in one.taken}
+    alike = {one for one in {one.words[-1] for one in known} if storage(one).itemsize == width}
+    here = set().union(*(one.taken for one in known if one.words[-1] in alike))
     ids = [id for id in ids if id in here]
     if not ids:
         return {}
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
-    away += [sum(a != b for a, b in zip(one.words, words, strict=False)) for one in known]
-    order = np.argsort(away, kind="stable")
-    nearest = {id: near for id in ids if (near := [i for i in order if id in known[i].taken][:NEAREST])}
-    both = {id for id in nearest for a, b in MIRROR.items() if f"/{a}/" in id and id.replace(a, b) in registry.ids()}
-    every = [i for i in order if both and both <= known[i].taken.keys()][:NEAREST]
+    away += [sum(map(operator.ne, one.words, words)) for one in known]
+    order = np.argsort(away, kind="stable").tolist()
+    nearest = {id: [*islice((i for i in order if id in known[i].taken), NEAREST)] for id in ids}
+    there = registry.ids()
+    both = {id for id in ids for a, b in MIRROR.items() if f"/{a}/" in id and id.replace(a, b) in there}
+    every = [*islice((i for i in order if both and both <= known[i].taken.keys()), NEAREST)]
     found = {}
     for id, near in nearest.items():
         near = near[:1] if away[near[0]] < SAME else [i for i in every if id in known[i].taken] or near

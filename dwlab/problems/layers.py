@@ -84,8 +84,7 @@ class Layer(Problem):
     def arrays(self, path: str = "forward") -> tuple[str, ...]:
         """x, w; b with a bias; m, the factors of requantisation, in int8; r with a residual; y, the output."""
         self._path(path)
-        given = {"b": self.bias, "m": self.dtype == "int8", "r": self.residual}
-        return ("x", "w", *(name for name, there in given.items() if there), "y")
+        return ("x", "w", *"b" * self.bias, *"m" * (self.dtype == "int8"), *"r" * self.residual, "y")
 
     def slots(self, path: str = "forward") -> tuple[str, ...]:
         """x, w, b, m, r, y: in the place of an array that the layer does not have stands x, which nobody looks at."""

@@ -9,6 +9,7 @@ out every sweep of the layer at hand, and also of those near it.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ NOISE = 0.1
 FIELDS = tuple(one.name for one in fields(TileConfig))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # what is solved for some is kept by which they are
 class Seen:
     """Errors of the model in a sweep, for a stage by its id. place: `place` of its problem; tiles: `sizes` of tiles;
     error: the logarithm of each one's.
@@ -71,15 +72,22 @@ def sizes(candidates: Sequence[Candidate]) -> np.ndarray:
 
 def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[Seen]) -> np.ndarray:
     """Additions to the logarithms of a stage's predictions, for these tiles of the problem at this place."""
-    same = [one for one in known if one.stage == stage and len(one.error) > 1]
+    same = tuple(one for one in known if one.stage == stage and len(one.error) > 1)
     if not same:
         return np.zeros(len(tiles))
+    of, places, there, solved = _solved(same)
+    found = _alike(tiles, there) * _problems_alike(here[None], places)[:, of] @ solved
+    return found - found.mean()
+
+
+@functools.lru_cache(256)
+def _solved(same: tuple[Seen, ...]) -> tuple[np.ndarray, ...]:
+    """Which each error is of, their places and tiles, and the covariance solved for the errors."""
     of = np.repeat(np.arange(len(same)), [len(one.error) for one in same])
     places, there = np.array([one.place for one in same]), np.concatenate([one.tiles for one in same])
     error = np.concatenate([one.error - one.error.mean() for one in same])
     covariance = _alike(there, there) * _problems_alike(places, places)[of][:, of] + NOISE**2 * np.eye(len(error))
-    found = _alike(tiles, there) * _problems_alike(here[None], places)[:, of] @ np.linalg.solve(covariance, error)
-    return found - found.mean()
+    return of, places, there, np.linalg.solve(covariance, error)
 
 
 def _alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
