@@ -1,5 +1,6 @@
 """For the project's own tests and lessons: the judge draws from one seed, so that they say the same again."""
 
+import compileall
 import gc
 import os
 import sys
@@ -14,6 +15,8 @@ os.environ.setdefault("DWLAB_SEED", str(OWN_SEED))
 
 sys.path += [str(Path(__file__).parent / folder) for folder in ("tests", "notebooks")]
 import parts  # noqa: E402
+
+gc.set_threshold(50_000, 20, 100)  # looked through for garbage again and again, imports take a third more
 
 MOST_WORKERS = 16
 """Of `pytest -n auto`. Each takes up to 1.5 GiB of memory, of which there must be 2, and half a GiB of a GPU's."""
@@ -60,6 +63,8 @@ def pytest_configure(config):
     parts.begin(config.getoption("--whole"))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_AtOnce(config), "failures at once")
+        # Hundreds of processes that tests start import it, and may be told to write no bytecode.
+        compileall.compile_dir(Path(__file__).parent / "dwlab", quiet=2)
 
 
 class _AtOnce:
@@ -79,7 +84,6 @@ def pytest_collection_finish(session):
     """What was imported stays: looked through for garbage again and again, it took a sixth of the tests' time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_sessionfinish(session):

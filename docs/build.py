@@ -79,8 +79,7 @@ def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
 @functools.cache
 def summary(path: Path) -> str:
     """The first sentence or line of a Python file's docstring, without its full stop; "" if it has none."""
-    found = re.match(r'(?:#[^\n]*\n)?"""(.*?)"""', path.read_text(encoding="utf-8"), re.S)
-    text = found[1] if found else ""
+    text = re.match(r'(?:#[^\n]*\n)?(?:"""(.*?)""")?', path.read_text(encoding="utf-8"), re.S)[1] or ""
     return text.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".").strip()
 
 

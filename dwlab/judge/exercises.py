@@ -285,7 +285,7 @@ class GradeError(ValueError):
 
 def known() -> dict[str, Path]:
     """The exercises of the workbook, id -> the file that judges it."""
-    found = {match[1]: file for file in sorted(JUDGES.glob("*.py")) if (match := _ID.match(file.name)) is not None}
+    found = {match[1]: file for file in sorted(JUDGES.glob("*.py")) if (match := _ID.match(file.name))}
     if not found:
         raise GradeError(f"{JUDGES} is missing: get the workbook again")
     return found
@@ -300,8 +300,7 @@ def grade(
     """
     if what is None:
         _there(EXERCISES)
-        files = [("", i, EXERCISES / f.name) for i, f in known().items()]
-        return grade_files(files, time_limit, seed)
+        return grade_files([("", i, EXERCISES / f.name) for i, f in known().items()], time_limit, seed)
     exercise, file = _find(str(what), EXERCISES)
     return judge_file(file, exercise, hint=hint, time_limit=time_limit, seed=seed)
 
@@ -348,8 +347,7 @@ def grade_files(
     """
     watched, graded = _digests([file for student, _, file in files if student]), itertools.count(1)
     idle: queue.SimpleQueue[_Judge] = queue.SimpleQueue()
-    workers = min(4, os.cpu_count() or 1)
-    judges = [_Judge() for _ in range(workers)]
+    judges = [_Judge() for _ in range(min(4, os.cpu_count() or 1))]
     for judge in judges:
         idle.put(judge)
 
@@ -378,7 +376,7 @@ def grade_files(
         return result
 
     try:
-        with ThreadPoolExecutor(max_workers=workers) as pool:
+        with ThreadPoolExecutor(len(judges)) as pool:
             return Results(tuple(pool.map(one, files)))
     finally:
         for judge in judges:

@@ -19,6 +19,7 @@ import itertools
 import math
 import numbers
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,7 +204,7 @@ def launched(
         made = Launched(
             **{**vars(report), "accesses": accesses}, what=what, products=counted.products, copied=counted.copied,
             stored={expected.get(name, name): most for name, most in counted.stored.items()},
-            loaded={expected.get(name, name): [int(n) for n in each] for name, each in counted.loaded.items()},
+            loaded={expected.get(name, name): each.tolist() for name, each in counted.loaded.items()},
         )  # fmt: skip
         kernel.py_func.__dict__.get("launches", []).append(made)
         return made
@@ -233,27 +234,24 @@ class Counting(simt.Observer):
     """Counts of a launch that an xray does not have: see `launched`."""
 
     def begin(self, run: Any) -> None:
-        self.stored: dict[str, int] = {}
+        self.stored: Counter[str] = Counter()
         self.loaded: dict[str, np.ndarray] = {}
         self.products = self.copied = 0
-        self.last: Any = None
-        self.blocks: Any = None
+        self.last = self.blocks = None
 
     def accessed(self, run: Any, array: Any, mask: Any, kind: str, node: Any) -> None:
-        space = array.space
-        if space == "global" and kind != "load":  # an atomic is a store, too
-            if run.block_numbers is not self.blocks:  # one batch of blocks after the other
-                self.blocks, self.here = run.block_numbers, {}
-            known = run.arrays.get(name := array.name)
-            each = mask.full * (array.dtype.itemsize // known.dtype.itemsize if known else 1)
-            self.here[name] = each = self.here.get(name, 0) + each
-            self.stored[name] = max(self.stored.get(name, 0), int(each.max()))
-        if (space, kind) == ("global", "load"):
+        if loads := (array.space, kind) == ("global", "load"):
             each = self.loaded.setdefault(array.name, np.zeros(run.padded // 32, np.int64))
             each += mask.full.reshape(-1, run.padded // 32, 32).any(axis=2).sum(axis=0)
+        elif array.space == "global":  # an atomic is a store, too
+            if run.block_numbers is not self.blocks:  # one batch of blocks after the other
+                self.blocks, self.here = run.block_numbers, Counter()
+            known = run.arrays.get(name := array.name)
+            self.here[name] += mask.full * (array.dtype.itemsize // known.dtype.itemsize if known else 1)
+            self.stored[name] = max(self.stored[name], int(self.here[name].max()))
         # One call that loads from global memory and stores to shared memory: no register is between the two.
-        self.copied += mask.warps if (space, kind) == ("shared", "store") and node is self.last else 0
-        self.last = node if (space, kind) == ("global", "load") else None
+        self.copied += mask.warps if (array.space, kind) == ("shared", "store") and node is self.last else 0
+        self.last = node if loads else None
 
     def operated(self, run: Any, instructions: int, unit: str) -> None:
         if unit == "tensor":

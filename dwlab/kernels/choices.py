@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,21 +158,19 @@ def expected(
         known = recorded(problem.op).get((problem.op, ids[0].split("/")[1]), ()) if ids else ()
     place, words = place_of(problem, problem.dtype)
     known = [one for one in known if len(one.place) == len(place)]
-    names = [one.gpu for one in known if one.words[-1:] == words[-1:]] or [one.gpu for one in known]
+    names = [one.gpu for one in known if one.words[-1] == words[-1]] or [one.gpu for one in known]
     if gpu not in names:
         gpu = records.SHOWN if records.SHOWN in names else max(sorted(set(names)), key=names.count, default=None)
     known = [one for one in known if one.gpu == gpu]
     width = storage(problem.dtype).itemsize  # of a stage never timed in this one, no time of another counts
-    alike = {one for one in {one.words[-1] for one in known} if storage(one).itemsize == width}
-    here = set().union(*(one.taken for one in known if one.words[-1] in alike))
+    here = set().union(*(one.taken for one in known if storage(one.words[-1]).itemsize == width))
     ids = [id for id in ids if id in here]
     if not ids:
         return {}
     away = ((np.array([one.place for one in known]) - np.array(place)) ** 2).sum(1)
-    away += [sum(map(operator.ne, one.words, words)) for one in known]
-    order = np.argsort(away, kind="stable").tolist()
+    away += [sum(map(str.__ne__, one.words, words)) for one in known]
+    order, there = np.argsort(away, kind="stable").tolist(), registry.ids()
     nearest = {id: [*islice((i for i in order if id in known[i].taken), NEAREST)] for id in ids}
-    there = registry.ids()
     both = {id for id in ids for a, b in MIRROR.items() if f"/{a}/" in id and id.replace(a, b) in there}
     every = [*islice((i for i in order if both and both <= known[i].taken.keys()), NEAREST)]
     found = {}
@@ -254,8 +251,8 @@ def fastest_row(
 
 def bare(problem: Mapping[str, Any]) -> dict[str, Any]:
     """A described problem without bias, activation, residual, zero points; fused layers are described in words."""
-    kept = {key: value for key, value in problem.items() if key not in recorded_tiles.ENDS}
-    return {key: recorded_tiles.bare(value) if key in ("first", "second") else value for key, value in kept.items()}
+    of, ends = recorded_tiles.bare, recorded_tiles.ENDS
+    return {key: of(it) if key in ("first", "second") else it for key, it in problem.items() if key not in ends}
 
 
 def _key(dtype: str, problem: Mapping[str, Any]) -> tuple[Any, ...]:

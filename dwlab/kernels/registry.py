@@ -904,10 +904,9 @@ def stage(id: str) -> Stage:
     """The stage with this id (OP/PATH/NAME). Raises StageError with the nearest id if there is none."""
     if not isinstance(id, str):
         raise StageError(f"{id!r} is no stage's id: give a text such as {ids()[0]!r}")
-    if id not in _registry:
-        if id not in ids():  # said before all stages are imported, which takes a second
-            raise StageError(f"there is no stage {id!r}. {nearest(id, ids())}")
-        _load()
+    if id not in _registry and id not in ids():  # said before all stages are imported, which takes a second
+        raise StageError(f"there is no stage {id!r}. {nearest(id, ids())}")
+    _load()
     return _registry[id]
 
 

@@ -38,6 +38,7 @@ class ProblemError(ValueError):
     """A size, padding, dtype, path or problem name that cannot be used; the message says which and what can."""
 
 
+@functools.cache
 def storage(dtype: str) -> np.dtype:
     """NumPy's dtype for a storage type. NumPy has no bfloat16: such arrays are uint16 and hold its bits."""
     return np.dtype(np.uint16 if dtype == "bfloat16" else dtype)

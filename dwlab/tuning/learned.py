@@ -29,7 +29,7 @@ NOISE = 0.1
 FIELDS = tuple(one.name for one in fields(TileConfig))
 
 
-@dataclass(frozen=True, eq=False)  # what is solved for some is kept by which they are
+@dataclass(frozen=True, eq=False)  # `_solved` keeps by which they are
 class Seen:
     """Errors of the model in a sweep, for a stage by its id. place: `place` of its problem; tiles: `sizes` of tiles;
     error: the logarithm of each one's.
@@ -76,24 +76,21 @@ def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[
     if not same:
         return np.zeros(len(tiles))
     of, places, there, solved = _solved(same)
-    found = _alike(tiles, there) * _problems_alike(here[None], places)[:, of] @ solved
+    found = _alike(tiles, there) * (SHARED + (1 - SHARED) * _alike(here[None], places))[:, of] @ solved
     return found - found.mean()
 
 
-@functools.lru_cache(256)
+@functools.cache
 def _solved(same: tuple[Seen, ...]) -> tuple[np.ndarray, ...]:
     """Which each error is of, their places and tiles, and the covariance solved for the errors."""
     of = np.repeat(np.arange(len(same)), [len(one.error) for one in same])
     places, there = np.array([one.place for one in same]), np.concatenate([one.tiles for one in same])
     error = np.concatenate([one.error - one.error.mean() for one in same])
-    covariance = _alike(there, there) * _problems_alike(places, places)[of][:, of] + NOISE**2 * np.eye(len(error))
+    problems = SHARED + (1 - SHARED) * _alike(places, places)
+    covariance = _alike(there, there) * problems[of][:, of] + NOISE**2 * np.eye(len(error))
     return of, places, there, np.linalg.solve(covariance, error)
 
 
 def _alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
     return np.exp(-np.sqrt(np.maximum(squares, 0.0)))
-
-
-def _problems_alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
-    return SHARED + (1 - SHARED) * _alike(some, others)

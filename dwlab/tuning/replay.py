@@ -119,9 +119,8 @@ def seen(paths: Iterable[Path], without: Problem | None = None, doublings: float
     """Errors of the model's order in the whole sweeps of some journals. without: nothing of its layer, nor of those
     of which each size is within so many doublings.
     """
-    every = [one for path in paths for one in _seen(path, _changed(path))]
     layer = "" if without is None else learned.layer_of(without)
-    return [one for one in every if not layer or not learned.near(one.layer, layer, doublings)]
+    return [one for of in paths for one in _seen(of, _changed(of)) if not learned.near(one.layer, layer, doublings)]
 
 
 def _changed(path: Path) -> tuple[int, ...]:
@@ -142,12 +141,9 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
             kept = recorded_space(tried)
             logs = what.predicted(problem, kept, gpu_of(key))
             place, tiles = learned.place(problem, what.path), learned.sizes(kept.candidates)
-            medians = np.array([statistics.median(one.times_us) if one.ok else math.inf for one in tried.values()])
+            error = np.log([statistics.median(one.times_us) if one.ok else math.inf for one in tried.values()]) - logs
         except Exception:  # a stage or a field of another time: it says nothing of today's model
             continue
-        order = [text(one) for one in kept.candidates]
-        medians = medians[[list(tried).index(name) for name in order]]
-        error = np.log(medians) - logs
         for id, here in what.by_stage(kept.candidates):
             right = here[np.isfinite(error[here])]
             found.append(learned.Seen(id, learned.layer_of(problem), place, tiles[right], error[right]))

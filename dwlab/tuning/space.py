@@ -266,7 +266,7 @@ class Subject:
         place, tiles = learned.place(problem, self.path), learned.sizes(found.candidates)
         for id, here in self.by_stage(found.candidates):
             logs[here] += learned.correction(id, place, tiles[here], seen)
-        return sorted(range(len(found)), key=lambda i: (i != 0, logs[i], i))
+        return sorted(range(len(found)), key=lambda i: (i != 0, logs[i]))
 
     def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
         """(id, places of the candidates that are its) of each of its stages that has some."""
@@ -286,13 +286,12 @@ class Subject:
         """
         here, layer = gpus.of(gpu), getattr(problem, "kernel_key", problem)
         expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
-        costs = []
-        for one in found.candidates:
-            stage = next(each for each in self.stages if each.name == self.name(one))
-            tiles = stage.tiles
-            costs.append(1.0 if tiles is None else tiles.cost(layer, problem.N, _tile(one), here).time)
-        names = [self.name(one) for one in found.candidates]
-        least = {name: min(c for n, c in zip(names, costs, strict=True) if n == name) for name in names}
+        names, tiles = [self.name(one) for one in found.candidates], {one.name: one.tiles for one in self.stages}
+        costs = [
+            1.0 if (its := tiles[self.name(one)]) is None else its.cost(layer, problem.N, _tile(one), here).time
+            for one in found.candidates
+        ]
+        least = {name: min(c for n, c in zip(names, costs, strict=True) if n == name) for name in set(names)}
         untimed = min(expected.values(), default=0.0) + UNTIMED
         logs = [
             (0.0 if self.is_stage else expected.get(name, untimed))
