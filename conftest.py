@@ -1,6 +1,5 @@
 """For the project's own tests and lessons: the judge draws from one seed, so that they say the same again."""
 
-import compileall
 import gc
 import os
 import sys
@@ -63,8 +62,6 @@ def pytest_configure(config):
     parts.begin(config.getoption("--whole"))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_AtOnce(config), "failures at once")
-        # Hundreds of processes that tests start import it, and may be told to write no bytecode.
-        compileall.compile_dir(Path(__file__).parent / "dwlab", quiet=2)
 
 
 class _AtOnce:
