@@ -308,7 +308,8 @@ def test_a_process_whose_context_is_gone_leaves_and_says_of_its_problem_why(no_g
 
 
 def test_it_lists_what_it_would_measure(capsys):
-    assert record_sparse.main(["--list", "--matrices", "--most", "2"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "2 problems"
+    assert record_sparse.main(["--list", "--matrices"]) == 0
+    *listed, last = capsys.readouterr().out.splitlines()
+    assert listed and last == f"{len(listed)} problems"
     assert record_sparse.main(["--list", "--pattern", "3:4"]) == 2
     assert "3:4" in capsys.readouterr().err

@@ -276,7 +276,7 @@ def _ranges(problems: Sequence[DepthwiseConv1d]) -> str:
 
 
 def _long(case: Case, path: str) -> bool:
-    """Whether a sum has so many products that the case is left out without a GPU."""
+    """Whether a sum has so many products that one thread would take too long for it without a GPU."""
     return case.vast and products_of_one(case.problem, path) > 65535
 
 
@@ -449,7 +449,7 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
     began, most, pace = time.process_time(), 0, 0.0
     family &= target.mode != "gpu"  # where a compiler takes most of the time
     own = family and not _registered(stage)
-    few = own and any(_few_threads(stage, case.problem) for case in chosen if case.vast)
+    few = own and any(_share(stage, case.problem) < 1 / 256 for case in chosen if case.vast)
     for case in chosen:
         failed = sum(not result.passed for result in results)
         # What is wrong the fixed family says better, whose problems differ by little from each other. Where it is wrong
@@ -462,7 +462,8 @@ def _judge_all(stage: Stage, chosen: Sequence[Case], rules: _Rules, family: bool
         spent, seconds = time.process_time() - began, SECONDS
         narrow = case.vast and own and _NARROW & _known(stage, case.problem)
         if case.vast and family and not narrow:
-            seconds = 0 if _long(case, stage.path) else max(_VAST_SECONDS, _VAST_PART * spent)
+            alone = _long(case, stage.path) and _share(stage, case.problem) < 32  # not a warp for a sum
+            seconds = 0 if alone else max(_VAST_SECONDS, _VAST_PART * spent)
         rest = _IN_ALL.get(stage.op, 9.0) / (2 if failed else 1) - spent
         left = max(0.05, rest / 4) if few and not narrow else SECONDS
         if target.mode != "gpu" and (pace * size > min(left, seconds) or not seconds):
@@ -491,11 +492,11 @@ _NARROW = {"int16", "uint16", 0x7FFF, 0x8000, 0xFFFF, 0x10000}  # a size may not
 _LOCKS = {"cas", "compare_and_swap", "exch"}
 
 
-def _few_threads(stage: Stage, problem: Problem) -> bool:
-    """Whether a thread has so many outputs of a large problem that there is one for a row, a map or all."""
+def _share(stage: Stage, problem: Problem) -> float:
+    """Threads for each output, less than one where a thread has a row, a map or all; of no launch, infinite."""
     outputs = sum(int(np.prod(problem.shapes(stage.path)[name])) for name in problem.outputs(stage.path))
     how = _launch(stage, problem)
-    return isinstance(how, Launch) and outputs > 256 * how.threads * how.blocks
+    return how.threads * how.blocks / outputs if isinstance(how, Launch) else np.inf
 
 
 def _known(stage: Stage, problem: Problem) -> set:
