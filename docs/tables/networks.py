@@ -396,6 +396,31 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
     ])  # fmt: skip
 
 
+def own(runs: Runs) -> Markdown:
+    """Models of one's own beside PyTorch's best, a row a network, storage type and batch."""
+    rows, used = records.newest_rows("own", network_of, runs)
+    columns = [
+        Col("network", lambda row: row["network"].removeprefix("torchvision "), left=True),
+        Col("dtype", "dtype", left=True),
+        Col("batch", "batch"),
+        Col("our kernels", "kernels"),
+        Col("of these for two layers", "pairs"),
+        Col("operations by PyTorch", "operations"),
+        Col("µs", "time_us", rounded),
+        Col("PyTorch's best (µs)", "peer_time_us", rounded),
+        Col("× PyTorch", "speedup_vs_peer", _slower),
+        Col("PyTorch's best", "peer", left=True),
+    ]
+    means = [f"{dtype} batch {batch} {geometric(row.get('speedup_vs_peer') for row in here)}"
+             for (dtype, batch), here in grouped(rows, lambda row: (row["dtype"], row["batch"])).items()]  # fmt: skip
+    return of_rows(columns, rows, [
+        f"× PyTorch, geometric means: {'; '.join(means)}.  ",
+        "One inference as one CUDA graph, weights of an untrained model; ours and PyTorch's each as they are and "
+        "through torch.compile as it comes, the faster of each; TF32 off.  ",
+        measured_on(used),
+    ]) if rows else NONE  # fmt: skip
+
+
 def _listed(names: Sequence[str]) -> str:
     return f": {'; '.join(names)}" if names else ""
 

@@ -106,8 +106,7 @@ def compare(own: Own, model: Any, x: torch.Tensor) -> comparison.Comparison:
 
     with torch.inference_mode(), same_precision():
         found = Seen(own.graph).run(x), model(x), copy.deepcopy(model).double()(x.double())
-    leaves = [[one.double().flatten() for one in torch.utils._pytree.tree_leaves(y)] for y in found]
-    ours, theirs, truth = map(torch.cat, leaves)
+    ours, theirs, truth = map(_flat, found)
     errors = (float((one - truth).norm() / (truth.norm() or 1)) for one in (ours, theirs))
     return comparison.Comparison(own.network.name, tuple(rows), *errors, True, None, len(x))
 
@@ -126,20 +125,38 @@ def _compared(own: Own, names: tuple[str, ...], x: Any, given: Any, r: Any, layo
     return comparison.Compared(names, stages, float(off.max()), float((off / error).max()))
 
 
-def measure(own: Own, model: Any, x: torch.Tensor, compiled: bool = True) -> timing.Measured:
-    """Times of ours and of PyTorch's model in both memory formats, each as it is and through torch.compile, as CUDA
-    graphs; of ours the faster."""
-    ways: dict[str, Any] = {}
+def ways(own: Own, model: Any, x: torch.Tensor, compiled: bool = True) -> dict[str, Any]:
+    """Calls of ours and of PyTorch's model in both memory formats, each as it is and through torch.compile, by name."""
+    found: dict[str, Any] = {}
     for who, form in (("dwlab", "NHWC"), ("PyTorch", "NCHW"), ("PyTorch", "NHWC")):
         module = own if who == "dwlab" else copy.deepcopy(model).to(memory_format=torch_layers.FORMATS[form])
         given = x.contiguous(memory_format=torch_layers.FORMATS[form])
         for how in ("eager", "torch.compile")[: 1 + compiled]:
             call = torch.compile(module, dynamic=False) if how != "eager" else module
-            ways[f"{who} {how}, {form}"] = functools.partial(call, given)
+            found[f"{who} {how}, {form}"] = functools.partial(call, given)
+    return found
+
+
+def measure(calls: dict[str, Any]) -> timing.Measured:
+    """Times of these `ways` as CUDA graphs; of ours the fastest. One whose output differs from the first's has none."""
+
+    def timed(call: Any) -> tuple[Any, str]:
+        graph, y = baselines.captured(call, 3)
+        graph.replay()
+        off = float((_flat(y) - first).norm() / first.norm())
+        if not off <= timing.allowed(x.dtype):
+            return None, f"its output differs from ours by {off:.1e}"
+        return baselines.time_graph(graph), ""
+
     with torch.inference_mode(), same_precision():
-        found = [timing.tried(name, lambda one=one: (baselines.time_graph(baselines.captured(one, 3)[0]), ""))
-                 for name, one in ways.items()]  # fmt: skip
-    return timing.Measured(baselines.fastest(found[: 1 + compiled]).time, tuple(found[1 + compiled :]))
+        x, first = next(iter(calls.values())).args[0], _flat(next(iter(calls.values()))())
+        found = [timing.tried(name, functools.partial(timed, call)) for name, call in calls.items()]
+    ours, theirs = ([one for one in found if one.name.startswith(who)] for who in ("dwlab", "PyTorch"))
+    return timing.Measured(baselines.fastest(ours).time, tuple(theirs))
+
+
+def _flat(y: Any) -> torch.Tensor:
+    return torch.cat([one.double().flatten() for one in torch.utils._pytree.tree_leaves(y)])
 
 
 def main(options: Namespace, resolution: int) -> int:
@@ -153,7 +170,7 @@ def main(options: Namespace, resolution: int) -> int:
         model, x = model.cuda(), x.cuda()
     own = from_torch(model, x, options.layout, options.fused is not False)
     compared = compare(own, model, x)
-    measured = measure(own, model, x, options.compile) if on_gpu else None
+    measured = measure(ways(own, model, x, options.compile)) if on_gpu else None
     if options.json:
         found = {"mode": target.mode, "plan": own.plan.to_dict(), "check": compared.to_dict()}
         print(json.dumps(found | ({"times": measured.to_dict()} if measured else {}), indent=1, ensure_ascii=False))

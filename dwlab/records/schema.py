@@ -204,6 +204,12 @@ SECTIONS: dict[str, Any] = {
         maybe_text="apart_launches fused_launches checked peer_dtype failure energy_failure",
         maybe_count="kernels fused_kernels pairs operations",
     ),
+    # A model of one's own (inference.own): kernels of ours, of these for two layers, and nodes that PyTorch runs;
+    # error, torch_error: of the whole against float64, relative to its norm.
+    "own": _row(
+        "OwnModel", _NETWORK, _TIMED, _BESIDE, positive="resolution", maybe_count="kernels pairs operations",
+        maybe="error torch_error",
+    ),
     # A network run in a way that might take less energy; joules: an image.
     "energy_tries": _row(
         "EnergyTry", _NETWORK, text="way", count="kernels", positive="time_us joules watts window_s rest_watts"

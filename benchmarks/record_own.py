@@ -1,0 +1,150 @@
+"""Models of one's own beside torch.compile: ``python benchmarks/record_own.py [FOLDER]``.
+
+torchvision's networks, untrained, through `inference.own.from_torch`: in float16, at batch 1 and 32, of 224 x 224. Each
+layer of ours is held against float64 first, and the whole as `infer FILE.py:MAKE` does; then ours and PyTorch's model,
+as they are and through torch.compile (its default), in both memory formats, are timed as CUDA graphs.
+
+Writes one record into FOLDER (the project's own if none is given): the section `own`. Networks compile in processes of
+their own, before any is timed; one at a time uses the GPU. Exit status 1 if a result was wrong or nothing was measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recording import CONTEXT, Parser, ahead, beside, record, said
+from tables import networks as tables
+
+from dwlab import inference
+from dwlab.text.commandline import whole
+
+NETWORKS = (
+    "mobilenet_v2", "mobilenet_v2 0.5", "mobilenet_v3_small", "mobilenet_v3_large", "mnasnet1_0", "efficientnet_b0",
+    "convnext_tiny", "shufflenet_v2_x1_0",
+)  # fmt: skip
+"""Functions of torchvision.models, and a width."""
+PIXELS = 224
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network in a storage type, at these batches one after the other."""
+
+    name: str
+    dtype: str
+    batches: tuple[int, ...]
+
+    def made(self, batch: int) -> tuple[Any, Any]:
+        """(model, images), the same ones each time."""
+        import torch
+        import torchvision
+
+        name, _, width = self.name.partition(" ")
+        torch.manual_seed(0)
+        model = getattr(torchvision.models, name)(**{"width_mult": float(width)} if width else {})
+        x = torch.randn(batch, 3, PIXELS, PIXELS)
+        kind = getattr(torch, self.dtype)
+        return model.eval().to("cuda", kind), x.to("cuda", kind)
+
+
+def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
+    """A model of ours, PyTorch's, images, and the calls of their ways, each made once."""
+    import torch
+
+    from dwlab.inference import own, timing
+    from dwlab.kernels import torch_layers
+
+    model, x = task.made(batch)
+    made = own.from_torch(model, x)
+    launches = [one for names in made.chains for one in torch_layers.launches(str(made.network.kernels[names]))]
+    kernels = ((stage, problem, timing._random_arrays(problem)) for problem, stage in dict.fromkeys(launches))
+    inference.compile_kernels(kernels, processes)
+    calls = own.ways(made, model, x)
+    for call in calls.values():
+        try:
+            with torch.inference_mode():
+                call()
+        except Exception:  # `measure` meets it again, and says so
+            traceback.print_exc()
+    return {"own": made, "model": model, "x": x, "calls": calls}
+
+
+def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Rows of a record's parts, while this process has the GPU."""
+    from dwlab.inference import own
+
+    made = ready["own"]
+    row = {"network": f"torchvision {task.name}", "batch": batch, "dtype": task.dtype, "layout": made.network.layout,
+           "resolution": PIXELS}  # fmt: skip
+    found: dict[str, list[Any]] = {"own": [row], "peers": []}
+    try:
+        compared = own.compare(made, ready["model"], ready["x"])
+        steps = made.plan.to_dict()
+        row |= {"kernels": len(made.chains), "pairs": sum(len(one) > 1 for one in made.chains),
+                "operations": len(steps["pytorch"]), "error": compared.error,
+                "torch_error": compared.torch_error}  # fmt: skip
+        if not compared.ok:
+            row["failure"] = f"WRONG: {compared.worst()}"
+            return found
+        timed = own.measure(ready["calls"])
+        shape = {"network": row["network"], "N": batch, "layout": row["layout"], "resolution": PIXELS}
+        found["peers"] += [one.to_dict() | {"path": "forward", "dtype": task.dtype, "shape": shape}
+                           for one in timed.baselines]  # fmt: skip
+        us = timed.ours.median_us
+        row |= {"time_us": us, "p10_us": timed.ours.p10_us, "p90_us": timed.ours.p90_us, "cold": timed.ours.cold}
+        row |= beside(timed.baselines, us)
+    except Exception as error:
+        traceback.print_exc()
+        row["failure"] = said(error)
+    return found
+
+
+def work(tasks: Any, results: Any, gpu: Any, start: Any, options: Mapping[str, Any]) -> None:
+    """A process: compiles its networks while others do, then measures while it holds the GPU."""
+    import torch
+
+    torch.cuda.init()
+    ready = {}
+
+    def prepare(task: Task) -> None:
+        for batch in task.batches:
+            ready[task, batch] = prepared(task, batch, options["processes"])
+
+    for task in ahead(tasks, prepare, gpu, start, options["until"]):
+        answers = []
+        with gpu:
+            for batch in task.batches:
+                answers.append(measure(task, batch, ready.pop((task, batch))))
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+        parts = ("own", "peers")
+        results.put({part: list(itertools.chain(*(one[part] for one in answers))) for part in parts})
+
+
+def main() -> int:
+    parser = Parser(__doc__)
+    parser.each("--network", NETWORKS, "only this function of torchvision.models, and a width")
+    parser.each("--dtype", ("float16",), "storage type", choices=("float32", "float16", "bfloat16"))
+    parser.each("--batch", (1, 32), "images (default: 1 and 32)", type=whole(1))
+    parser.tasks(500, 8)
+    options = parser.parse_args()
+
+    def planned() -> list[Task]:
+        return [Task(name, dtype, tuple(options.batch)) for name in options.network for dtype in options.dtype]
+
+    def how(machine: Any, left: float, count: int) -> Any:
+        return CONTEXT.Barrier(count), {"processes": 2, "until": time.monotonic() + 0.7 * left}
+
+    return record("record_own", options, planned, work, "networks", how, lambda run: tables.own([run]),
+                  ["own: torch.compile was run as it comes, without its search."],
+                  most=8, threads=2, quick=True, daemon=False)  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
