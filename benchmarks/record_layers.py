@@ -125,9 +125,9 @@ def plan(ops: Sequence[str], dtypes: Sequence[str], names: Sequence[str] = NETWO
     return [group for turn in in_turn for group in turn if group is not None]
 
 
-def others(texts: Sequence[str], count: int, ops: Sequence[str], dtypes: Sequence[str]) -> list[Group]:
-    """Layers of no network: those of --problem, and so many drawn ones of each op, always the same."""
-    rng, found = random.Random("layers"), [layers.problem(text) for text in texts]
+def others(texts: Sequence[str], count: int, ops: Sequence[str], dtypes: Sequence[str], seed: str = "") -> list[Group]:
+    """Layers of no network: those of --problem, and so many drawn ones of each op, the same for a seed."""
+    rng, found = random.Random(f"layers{seed}"), [layers.problem(text) for text in texts]
 
     def between(low: float, high: float) -> int:
         return round(2 ** rng.uniform(low, high))

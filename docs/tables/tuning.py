@@ -21,13 +21,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from dwlab import records
 from dwlab.kernels import choices
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
 from dwlab.records import file_bytes, kinds, searches
 from dwlab.records.journal import Journal, Key, Tried, text
+from dwlab.report.rows import geometric, grouped, measured_on
 from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows
 from dwlab.tuning import learned, replay, strategies
@@ -237,7 +240,10 @@ def kept(folder: Path) -> Kept:
 
 def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
-    return {"tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus}
+    return {
+        "tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus,
+        "tuning-launches": lambda: launches(records.load_runs()),
+    }  # fmt: skip
 
 
 def _claims(found: list[Row]) -> str:
@@ -279,6 +285,47 @@ def gpus() -> Markdown:
         f"{' and '.join(f'{one:.2f}' for one in middles)} µs, which differ by {max(middles) / min(middles) - 1:.1%}; "
         f"80 % of a GPU's rounds lie within {max(one[-1] / one[0] - 1 for one in ends):.1%}. "
         f"Measured on {run.where()}.",
+    ])  # fmt: skip
+
+
+WITHIN = 1.02
+"""From here on a launch counts as slower: what rounds of one kernel differ by."""
+
+
+def launches(runs: Sequence[records.Record]) -> Markdown:
+    """Launches under DWLAB_TUNE=on against those without, a row an op, path and storage type."""
+    names = ("op", "path", "dtype")
+    every, used = records.newest_rows("tuned", lambda row: (*map(row.get, names), str(row["problem"])), runs)
+    rows = [row for row in every if row.get("before_us")]
+    if not rows:
+        return Markdown("Nothing is recorded. On a GPU: `python benchmarks/tuned_launches.py`.\n")
+
+    def ratios(one: Any) -> list[float]:
+        return [row["before_us"] / row["after_us"] for row in one[1] if row.get("after_us")]
+
+    columns = [
+        Col("op", lambda one: one[0][0], left=True),
+        Col("path", lambda one: one[0][1], left=True),
+        Col("dtype", lambda one: one[0][2], left=True),
+        Col("problems", lambda one: len(one[1])),
+        Col("launched otherwise", lambda one: len(ratios(one))),
+        Col("× before, geometric mean", ratios, geometric),
+        Col("most", ratios, lambda found: tabular.times(max(found, default=None))),
+        Col("least", ratios, lambda found: tabular.times(min(found, default=None))),
+        Col(
+            "seconds of a search, median",
+            lambda one: statistics.median(row["seconds"] for row in one[1]),
+            "{:.1f}".format,
+        ),
+    ]
+    behind = [row for row in rows if row.get("after_us", 0) > WITHIN * row["before_us"]]
+    slower = [f"{row['op']}/{row['path']} on {row['problem']}, {row['dtype']}: {row['before_us']:.2f} to "
+              f"{row['after_us']:.2f} µs" for row in behind]  # fmt: skip
+    failed = f" {len(every) - len(rows)} were not timed." if len(every) > len(rows) else ""
+    return of_rows(columns, sorted(grouped(rows, lambda row: tuple(map(row.get, names))).items()), [
+        f"Of {len(rows)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
+        f"{': ' + '; '.join(slower) if slower else ''}.{failed} Launched as before: timed once, and the same.  ",
+        measured_on(used),
     ])  # fmt: skip
 
 

@@ -128,7 +128,8 @@ def _compared(own: Own, names: tuple[str, ...], x: Any, given: Any, r: Any, layo
 def ways(own: Own, model: Any, x: torch.Tensor, compiled: bool = True) -> dict[str, Any]:
     """Calls of ours and of PyTorch's model in both memory formats, each as it is and through torch.compile, by name."""
     found: dict[str, Any] = {}
-    for who, form in (("dwlab", "NHWC"), ("PyTorch", "NCHW"), ("PyTorch", "NHWC")):
+    theirs = f"PyTorch {torch.__version__.split('+')[0]}"
+    for who, form in (("dwlab", "NHWC"), (theirs, "NCHW"), (theirs, "NHWC")):
         module = own if who == "dwlab" else copy.deepcopy(model).to(memory_format=torch_layers.FORMATS[form])
         given = x.contiguous(memory_format=torch_layers.FORMATS[form])
         for how in ("eager", "torch.compile")[: 1 + compiled]:

@@ -210,6 +210,11 @@ SECTIONS: dict[str, Any] = {
         "OwnModel", _NETWORK, _TIMED, _BESIDE, positive="resolution", maybe_count="kernels pairs operations",
         maybe="error torch_error",
     ),
+    # What is launched for a problem before and after the search of DWLAB_TUNE=on, and its times in turn; without
+    # after_us it is the same. seconds: of the first launch.
+    "tuned": _row(
+        "TunedLaunch", _KERNEL, maybe_text="before after failure", maybe_positive="before_us after_us seconds"
+    ),
     # A network run in a way that might take less energy; joules: an image.
     "energy_tries": _row(
         "EnergyTry", _NETWORK, text="way", count="kernels", positive="time_us joules watts window_s rest_watts"
