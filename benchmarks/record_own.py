@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, beside, record, said
+from recording import CONTEXT, Parser, ahead, beside, record, said, tell
 from tables import networks as tables
 
 from dwlab import inference
@@ -64,14 +64,16 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
     made = own.from_torch(model, x)
     launches = [one for names in made.chains for one in torch_layers.launches(str(made.network.kernels[names]))]
     kernels = ((stage, problem, timing._random_arrays(problem)) for problem, stage in dict.fromkeys(launches))
-    inference.compile_kernels(kernels, processes)
+    count = inference.compile_kernels(kernels, processes)
+    tell(f"{task.name}, batch {batch}: {count} kernels compiled")
     calls = own.ways(made, model, x)
-    for call in calls.values():
+    for name, call in calls.items():
         try:
             with torch.inference_mode():
                 call()
         except Exception:  # `measure` meets it again, and says so
             traceback.print_exc()
+        tell(f"{task.name}, batch {batch}: {name}")
     return {"own": made, "model": model, "x": x, "calls": calls}
 
 

@@ -10,7 +10,7 @@ wrong or nothing was measured.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 import os
 import statistics
@@ -18,13 +18,14 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import record_layers
 import shapes
 from recording import Parser, record, said, taken
-from sweep import CANDIDATE_S, shared_bench
+from sweep import shared_bench
 from tables import tuning as tables
 
 from dwlab import records, study
@@ -34,7 +35,7 @@ from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem
 from dwlab.text.commandline import positive, whole
 from dwlab.tuning import running
-from dwlab.tuning.worker import GpuLock, Worker
+from dwlab.tuning.worker import Inline
 
 PATHS = ("forward", "input_grad", "weight_grad")
 TYPES = ("float32", "float16", "bfloat16")
@@ -90,13 +91,14 @@ def measured(problem: Problem, path: str, bench: study.GpuBench) -> dict[str, An
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, seconds: float, folder: str) -> None:
-    """A process: takes problems and searches; it, and the process of its search, hold the lock `gpu` by turns."""
+    """A process: takes problems, searches and measures, with the lock `gpu` while it uses the GPU."""
 
-    def bench(id: str, problem: Problem) -> Worker:
-        make = functools.partial(shared_bench, folder, GpuLock(gpu.path), id, problem)
-        return Worker(make, CANDIDATE_S, environment={tuned.SWITCH: "off"}, lock=GpuLock(gpu.path), script=False)
+    @contextlib.contextmanager
+    def bench(id: str, problem: Problem) -> Iterator[Inline]:
+        with contextlib.closing(shared_bench(folder, gpu, id, problem)) as its:
+            yield Inline(its)
 
-    running.bench = bench
+    running.bench = bench  # in this process: beside others another one would take most of the budget to start
     os.environ |= {
         tuned.VARIABLE: str(Path(folder) / f"{os.getpid()}.jsonl"), running.SECONDS: f"{seconds}", tuned.SWITCH: "on",
     }  # fmt: skip

@@ -139,7 +139,9 @@ def ways(own: Own, model: Any, x: torch.Tensor, compiled: bool = True) -> dict[s
 
 
 def measure(calls: dict[str, Any]) -> timing.Measured:
-    """Times of these `ways` as CUDA graphs; of ours the fastest. One whose output differs from the first's has none."""
+    """Times of these `ways` as CUDA graphs; of ours the fastest. One whose output differs from the first's has none.
+
+    Raises InferenceError where none of ours runs in a graph."""
 
     def timed(call: Any) -> tuple[Any, str]:
         graph, y = baselines.captured(call, 3)
@@ -153,7 +155,9 @@ def measure(calls: dict[str, Any]) -> timing.Measured:
         x, first = next(iter(calls.values())).args[0], _flat(next(iter(calls.values()))())
         found = [timing.tried(name, functools.partial(timed, call)) for name, call in calls.items()]
     ours, theirs = ([one for one in found if one.name.startswith(who)] for who in ("dwlab", "PyTorch"))
-    return timing.Measured(baselines.fastest(ours).time, tuple(theirs))
+    if (best := baselines.fastest(ours)) is None:
+        raise InferenceError("; ".join(f"{one.name}: {one.failure}" for one in ours))
+    return timing.Measured(best.time, tuple(theirs))
 
 
 def _flat(y: Any) -> torch.Tensor:
