@@ -2,7 +2,7 @@
 
 torchvision's networks, untrained, through `inference.own.from_torch`: in float16, at batch 1 and 32, of 224 x 224. Each
 layer of ours is held against float64 first, and the whole as `infer FILE.py:MAKE` does; then ours and PyTorch's model,
-as they are and through torch.compile (its default), in both memory formats, are timed as CUDA graphs.
+as they are and through torch.compile (its default), are timed as CUDA graphs.
 
 Writes one record into FOLDER (the project's own if none is given): the section `own`. Networks compile in processes of
 their own, before any is timed; one at a time uses the GPU. Exit status 1 if a result was wrong or nothing was measured.
@@ -54,7 +54,7 @@ class Task:
 
 
 def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
-    """A model of ours, PyTorch's, images, and the calls of their ways, each made once."""
+    """A model of ours, what comparing it says, and the calls of all ways, each made once."""
     import torch
 
     from dwlab.inference import own, timing
@@ -74,7 +74,8 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
         except Exception:  # `measure` meets it again, and says so
             traceback.print_exc()
         tell(f"{task.name}, batch {batch}: {name}")
-    return {"own": made, "model": model, "x": x, "calls": calls}
+    with torch.inference_mode():
+        return {"own": made, "compared": own.compare(made, model, x), "calls": calls}
 
 
 def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -86,8 +87,7 @@ def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[
            "resolution": PIXELS}  # fmt: skip
     found: dict[str, list[Any]] = {"own": [row], "peers": []}
     try:
-        compared = own.compare(made, ready["model"], ready["x"])
-        steps = made.plan.to_dict()
+        compared, steps = ready["compared"], made.plan.to_dict()
         row |= {"kernels": len(made.chains), "pairs": sum(len(one) > 1 for one in made.chains),
                 "operations": len(steps["pytorch"]), "error": compared.error,
                 "torch_error": compared.torch_error}  # fmt: skip
