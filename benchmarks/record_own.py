@@ -47,10 +47,17 @@ class Task:
 
         name, _, width = self.name.partition(" ")
         torch.manual_seed(0)
-        model = getattr(torchvision.models, name)(**{"width_mult": float(width)} if width else {})
-        x = torch.randn(batch, 3, PIXELS, PIXELS)
-        kind = getattr(torch, self.dtype)
-        return model.eval().to("cuda", kind), x.to("cuda", kind)
+        model = getattr(torchvision.models, name)(**{"width_mult": float(width)} if width else {}).cuda()
+        x, kind = torch.randn(max(batch, 16), 3, PIXELS, PIXELS, device="cuda"), getattr(torch, self.dtype)
+        for part in model.modules():  # untrained maps vanish in 16 bits: norms get these images' own means
+            if isinstance(part, torch.nn.BatchNorm2d):
+                part.momentum = 1.0
+        for one, parameter in model.named_parameters():
+            if one.endswith("layer_scale"):
+                parameter.data.fill_(0.1)
+        with torch.no_grad():
+            model.train()(x)
+        return model.eval().to(kind), x[:batch].to(kind)
 
 
 def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:

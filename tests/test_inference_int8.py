@@ -50,7 +50,7 @@ def test_kernels_are_exact_and_the_whole_is_near_floating_point(name, resolution
     assert "Every int8 kernel equals the integers bit by bit" in str(found)
     ours = [row for row, step in zip(found.steps, model.steps, strict=True) if step.stage is not None]
     assert ours and all(row.error == 0 for row in ours)
-    assert 0 < found.error <= comparison.WITHIN_INT8 * found.torch_error and found.torch_error < comparison.LOST_INT8
+    assert 0 < found.error <= comparison.WITHIN_INT8 * found.torch_error and found.torch_error < comparison.LOST
     scales = model.quantised.scales
     for map, tensor in model.maps.items():
         assert (tensor.dtype == torch.int8) == (scales[map] is not None)
@@ -112,7 +112,7 @@ def test_a_network_far_from_floating_point_is_not_ok():
     narrow = {name: (low / 20, high / 20) for name, (low, high) in int8.calibrate(table).items()}
     model = inference.prepare(table, calibration=narrow)  # what is beyond a twentieth of the range is cut off
     found = comparison.compare(model, image_of(table))
-    assert not found.ok and found.error > comparison.LOST_INT8
+    assert not found.ok and found.error > comparison.LOST
     assert all(step.ok for step in found.steps if step.runner != "PyTorch")  # the kernels are right all the same
 
 
@@ -153,7 +153,7 @@ def test_one_wrong_zero_point_or_factor_is_more_than_rounding(monkeypatch, name,
             model = inference.prepare(table, calibration=calibration, fallback=True)
         error, rounded, _ = comparison.whole(model, image_of(table, 9))
         assert comparison.near(error, rounded, True) == (not what), f"{planned[at].name} {what}: {error} of {rounded}"
-        assert rounded < comparison.LOST_INT8 / 2
+        assert rounded < comparison.LOST / 2
 
 
 def test_layers_without_a_stage_run_in_whole_numbers(monkeypatch):

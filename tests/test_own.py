@@ -87,6 +87,15 @@ def test_models_are_right_to_the_types_tolerance(name, dtype):
         assert not found.ok and not comparison.near(found.error, found.torch_error)
 
 
+def test_maps_that_vanish_in_the_type_are_no_agreement():
+    theirs = nn.Sequential(*(nn.Conv2d(C, 32, 1, bias=False) for C in (3, 32, 32))).eval()
+    for one in theirs.parameters():
+        one.data.mul_(1e-3)
+    theirs, x = theirs.half().to(DEVICE), images(dtype=torch.float16).to(DEVICE)
+    found = own.compare(own.from_torch(theirs, x), theirs, x)
+    assert not found.ok and found.error == found.torch_error == 1 and "nothing says whether they agree" in str(found)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_a_kernels_relu_makes_0_of_a_nan_and_it_is_said(dtype):
     theirs, x = nn.Sequential(nn.Conv2d(3, 32, 3), nn.Conv2d(32, 64, 1), nn.ReLU()), images(dtype=dtype).to(DEVICE)

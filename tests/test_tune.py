@@ -741,6 +741,28 @@ def test_a_search_that_finds_nothing_faster_changes_nothing(launching):
     assert one is before and not options and one.config(LAYER) == before.config(LAYER)
 
 
+def test_the_default_is_in_the_race_whatever_disturbed_its_first_rounds():
+    class Disturbed(Plain):
+        rounds = 0
+
+        def time_us(self, candidate):
+            self.rounds += candidate["cost"] == 0
+            return 30.0 if candidate["cost"] == 0 and self.rounds <= 3 else super().time_us(candidate)
+
+    many = space.space({"cost": range(20)}, default={"cost": 0})
+    assert search.search(many, Disturbed(), strategies.exhaustive).candidate == {"cost": 0}
+
+
+def test_what_is_launched_without_a_search_wins_unless_another_is_faster(launching, monkeypatch):
+    for one in choices.takers(LAYER, "forward", "NVIDIA H200")[1:]:  # whichever a record of this very layer says
+        monkeypatch.setattr(choices, "fastest_row", lambda *_, one=one: SimpleNamespace(id=one.id))
+        tuned.OWN.unlink(missing_ok=True)
+        tuned.reread()
+        bench = Favouring()
+        assert choices.ranking(LAYER, "forward")[0] is one
+        assert launching(bench)[0] is one and bench.asked
+
+
 def test_what_cannot_be_searched_is_launched_as_without(launching, monkeypatch):
     before = choices.ranking(LAYER, "forward")[0]
 

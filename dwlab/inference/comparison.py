@@ -46,10 +46,11 @@ and map rounded to the same steps. Both make the same roundings but for sums tha
 now as the one, now as the other; what such a step changes is noise of the same size. A factor or zero point that is not
 its maps' own shifts a whole map instead, by many times what is rounded."""
 
-LOST_INT8 = 0.25
-"""From here on an int8 network computes something else, however right its kernels: its error, and that of the way with
-rounded maps, over the standard deviation of an image's outputs. Its scales are then no use: the calibration's images
-were not like this one, or 8 bits are too few."""
+LOST = 0.25
+"""From here on a network computes something else in its storage type, however right its kernels: its error and
+PyTorch's over the output's norm; in int8, its error and that of the way with rounded maps over the standard deviation
+of an image's outputs. Then maps overflow the type, or vanish in it, as those of untrained weights do; in int8 the
+calibration's images were not like this one, or 8 bits are too few."""
 
 _UNIT = 2.0**-24  # float32's rounding
 
@@ -141,8 +142,10 @@ class Comparison:
             whole = (
                 f"from the image to the output int8 is off by {self.error:.1%} of the outputs' standard deviation, "
                 f"PyTorch with maps and filters rounded to the same steps by {self.torch_error:.1%} (allowed: "
-                f"{WITHIN_INT8:g} times that, and {LOST_INT8:.0%})"
+                f"{WITHIN_INT8:g} times that, and {LOST:.0%})"
             )
+        elif not self.torch_error < LOST:
+            whole += f" (allowed: {LOST:.0%}): nothing says whether they agree, for maps overflow the type or vanish"
         memory = "" if self.reused else "; with shared memory the output is another, which is a fault"
         same = "" if self.same_class is None else f", the same class in {self.same_class} of {self.images}"
         return f"{steps}. {whole[0].upper()}{whole[1:]}{same}{memory}."
@@ -230,13 +233,11 @@ def _rounded(model: Model, plain: Network, start: Any) -> Any:
 
 
 def near(error: float, torch_error: float, int8: bool = False) -> bool:
-    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type.
-
-    int8: WITHIN_INT8 times that of PyTorch with rounded maps, and both nearer than LOST_INT8.
+    """Whether a network's output is as near to float64 as WITHIN times PyTorch's in the same storage type, of int8
+    WITHIN_INT8 times that of PyTorch with rounded maps, and both are nearer than LOST.
     """
-    if int8:
-        return error <= WITHIN_INT8 * torch_error and max(error, torch_error) < LOST_INT8
-    return error <= WITHIN * torch_error + 4 * _UNIT
+    most = WITHIN_INT8 * torch_error if int8 else WITHIN * torch_error + 4 * _UNIT
+    return error <= most and max(error, torch_error) < LOST
 
 
 def _exact(model: Model) -> dict[str, dict[str, Any]]:

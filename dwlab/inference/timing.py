@@ -14,7 +14,7 @@ from typing import Any
 from dwlab import inference
 from dwlab.gpu import target
 from dwlab.inference import Model, selection
-from dwlab.inference.comparison import LOST_INT8
+from dwlab.inference.comparison import LOST
 from dwlab.inference.images import random_image
 from dwlab.inference.selection import Decision, Planned, Times
 from dwlab.inference.weights import Weights, as_tensors
@@ -134,7 +134,7 @@ def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     if model.quantised is None:
         return float((theirs - y).norm() / y.norm()), allowed(model.network.dtype)
     spread = float(theirs.flatten(1).std(1).mean()) or 1.0
-    return float((theirs - y).square().mean().sqrt()) / spread, LOST_INT8
+    return float((theirs - y).square().mean().sqrt()) / spread, LOST
 
 
 def allowed(dtype: Any) -> float:

@@ -218,7 +218,7 @@ def ranking(
     if not found:
         return ()
     rows = None if rows is None else tuple(rows)
-    known = (_known(problem.op) if rows is None else of_rows(rows)).get((problem.op, found[0].path), ())
+    known = (recorded(problem.op) if rows is None else of_rows(rows)).get((problem.op, found[0].path), ())
     # Samples of depthwise1d have each stage's newest time of a problem; of layers a run times all that matter.
     row = None if problem.op == "depthwise1d" else fastest_row(problem, rows, gpu, found)
     timed = times or {}
@@ -266,12 +266,6 @@ def _rows() -> dict[tuple[Any, ...], tuple[Measurement, ...]]:
     for row in records.load_all():
         found.setdefault(_key(row.dtype, row.problem), []).append(row)
     return {key: tuple(rows) for key, rows in found.items()}
-
-
-@functools.cache
-def _known(op: str) -> dict[tuple[str, str], list[Sample]]:
-    """Samples of the project's records of an op: of depthwise1d its grid and drawn shapes, too."""
-    return recorded(op) if op == "depthwise1d" else of_rows(row for row in records.load_all() if row.op == op)
 
 
 def pair_is_faster(one: Stage, problem: Any, known: Sequence[Sample] | None = None, gpu: str | None = None) -> bool:

@@ -62,6 +62,8 @@ def _searched(id: str, problem: Problem, journal: Journal, seconds: float) -> No
     found = what.space(problem, here)
     key = stages.there(id, problem)
     journal.check_writable(key)
+    before = what.default(problem, here, measured=True)  # what runs without a search is to be the first in the race
+    found = replace(found, candidates=tuple(sorted(found.candidates, key=lambda one: one != before)))
     order = what.order(problem, found, here, seen=replay.seen(tuned.journals(tuned.FOLDER)))
     with bench(id, problem) as its:
         made = search(found, its, strategies.named("model", 0, order), seconds=seconds, journal=journal, key=key)

@@ -21,7 +21,7 @@ from dwlab.tuning.space import Space
 from dwlab.tuning.strategies import Strategy
 
 FINALISTS = 8
-"""Candidates of a race at most, the fastest of their first rounds."""
+"""Candidates of a race at most, the fastest of their first rounds, and the default."""
 FIRST = 3
 """Rounds of a candidate when it is proposed: their median orders the finalists."""
 
@@ -231,7 +231,7 @@ def _race(
     while medians:
         best = min(medians.values())
         close = sorted((one for one in medians if medians[one] <= BAIL * best), key=lambda one: (medians[one], one))
-        finalists = sorted(close[:FINALISTS])
+        finalists = sorted({*close[:FINALISTS], *medians.keys() & {0}})  # the default, whatever disturbed its rounds
         exact = getattr(bench, "exact", False)
         if held is not None and not exact:
             finalists = [held, *(one for one in finalists if one != held and text(candidates[one]) in new)]

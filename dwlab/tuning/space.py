@@ -193,11 +193,18 @@ class Subject:
         measured: bool = False,
         known: Sequence[choices.Sample] | None = None,
     ) -> Candidate:
-        """The shipped candidate: the stage that is expected to be fastest, with its tile. measured: by searches too.
+        """The shipped candidate: the stage that is expected to be fastest, with its tile.
 
-        known: what was timed of its stages, in place of all records.
+        measured: what is launched, by times of the problem itself and searches too. known: what was timed of its
+        stages, in place of all records.
         """
-        one = self.stages[0] if self.is_stage else _fastest(self.takers(problem, gpu), problem, gpus.of(gpu), known)[0]
+        here, takers = gpus.of(gpu), self.takers(problem, gpu)
+        if self.is_stage:
+            one = self.stages[0]
+        elif measured:
+            one = choices.ranking(problem, self.path, here.name or None, among=takers)[0]
+        else:
+            one = _fastest(takers, problem, here, known)[0]
         tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
         if self.has_options:
             return tile | dict.fromkeys(self._levels(problem, gpus.of(gpu)), 0)
