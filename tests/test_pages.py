@@ -505,6 +505,21 @@ def test_networks(page, name, gpu):
     says(page, r"as it comes for (\d+) of (\d+) rows, .* weights for (\d+)", among[0], len(recorded), among[1])
 
 
+def test_models_of_ones_own():
+    shown, found = tables("docs/results/networks.md")["networks/own"], {}
+    for _, row in rows(H200, "own"):
+        found[row["network"].removeprefix("torchvision "), row["dtype"], str(row["batch"])] = row
+    assert len(shown) == len(found)
+    ratios = defaultdict(list)
+    for line in shown:
+        row = found[line["network"], line["dtype"], line["batch"]]
+        same(line["× PyTorch"], row["peer_time_us"] / row["time_us"])
+        ratios[f"{line['dtype']} batch {line['batch']}"].append(row["peer_time_us"] / row["time_us"])
+    for which, values in ratios.items():
+        pattern = rf"× PyTorch, geometric means: .*{which} ([\d.]+)"
+        says("docs/results/networks.md", pattern, statistics.geometric_mean(values))
+
+
 def test_the_readmes_table():
     recorded = networks(H200)
     behind = sum(min(one["apart_us"], one.get("fused_us") or math.inf) > us for one, us, *_ in recorded.values())
@@ -641,6 +656,27 @@ def test_a_search_by_several_gpus():
     says("docs/results/tuning.md",
          r"([\d.]+) and ([\d.]+) µs, which differ by ([\d.]+)%; 80 % of a GPU's rounds lie within ([\d.]+)%", *middles,
          100 * max(middles) / min(middles) - 100, max(100 * one[-1] / one[0] - 100 for one in ends))  # fmt: skip
+
+
+def test_launches_after_a_search():
+    found = {}
+    for _, row in rows(H200, "tuned"):
+        found[row["op"], row["path"], row["dtype"], str(row["problem"])] = row
+    timed = [row for row in found.values() if row.get("before_us")]
+    for line in tables("docs/results/tuning.md")["tuning-launches"]:
+        here = [row for row in timed if (row["op"], row["dtype"]) == (line["op"], line["dtype"])]
+        ratios = [row["before_us"] / row["after_us"] for row in here if row.get("after_us")]
+        assert (line["problems"], line["launched otherwise"]) == (f"{len(here)}", f"{len(ratios)}")
+        if ratios:
+            for name, value in (("× before, geometric mean", statistics.geometric_mean(ratios)),
+                                ("most", max(ratios)), ("least", min(ratios))):  # fmt: skip
+                same(line[name], value)
+        same(line["seconds of a search, median"], statistics.median(row["seconds"] for row in here))
+    slower = [row for row in timed if row.get("after_us", 0) > 1.02 * row["before_us"]]
+    says("docs/results/tuning.md", r"Of (\d+) drawn problems (\d+) are slower", len(timed), len(slower))
+    for row in slower:
+        pattern = rf"F={row['problem']['F']} .*?: ([\d.]+) to ([\d.]+) µs"
+        says("docs/results/tuning.md", pattern, row["before_us"], row["after_us"])
 
 
 def test_what_optuna_loses():

@@ -592,6 +592,7 @@ def sparse(runs: Runs) -> Markdown:
 
 TABLES = {
     "layers": layers, "layers/others": others, "layers/counters": counters, "headline": headline, "losses": losses,
-    "pairs": pairs, "networks": networks, "networks/energy": energy, "planner": validated, "sparse": sparse,
+    "pairs": pairs, "networks": networks, "networks/own": own, "networks/energy": energy, "planner": validated,
+    "sparse": sparse,
     "networks/three": functools.partial(networks, names=("mobilenet_v1", "mobilenet_v2", "ceit_t")),
 }  # fmt: skip

@@ -293,9 +293,10 @@ WITHIN = 1.02
 
 
 def launches(runs: Sequence[records.Record]) -> Markdown:
-    """Launches under DWLAB_TUNE=on against those without, a row an op, path and storage type."""
-    names = ("op", "path", "dtype")
-    every, used = records.newest_rows("tuned", lambda row: (*map(row.get, names), str(row["problem"])), runs)
+    """Launches under DWLAB_TUNE=on against those without, a row an op and storage type."""
+    every, used = records.newest_rows(
+        "tuned", lambda row: (row["op"], row["path"], row["dtype"], str(row["problem"])), runs
+    )
     rows = [row for row in every if row.get("before_us")]
     if not rows:
         return Markdown("Nothing is recorded. On a GPU: `python benchmarks/tuned_launches.py`.\n")
@@ -305,8 +306,7 @@ def launches(runs: Sequence[records.Record]) -> Markdown:
 
     columns = [
         Col("op", lambda one: one[0][0], left=True),
-        Col("path", lambda one: one[0][1], left=True),
-        Col("dtype", lambda one: one[0][2], left=True),
+        Col("dtype", lambda one: one[0][1], left=True),
         Col("problems", lambda one: len(one[1])),
         Col("launched otherwise", lambda one: len(ratios(one))),
         Col("× before, geometric mean", ratios, geometric),
@@ -319,10 +319,11 @@ def launches(runs: Sequence[records.Record]) -> Markdown:
         ),
     ]
     behind = [row for row in rows if row.get("after_us", 0) > WITHIN * row["before_us"]]
-    slower = [f"{row['op']}/{row['path']} on {row['problem']}, {row['dtype']}: {row['before_us']:.2f} to "
+    slower = [f"{row['op']}/{row['path']} on {records.shape_text(row['problem'])}, {row['dtype']}: "
+              f"{row['before_us']:.2f} to "
               f"{row['after_us']:.2f} µs" for row in behind]  # fmt: skip
     failed = f" {len(every) - len(rows)} were not timed." if len(every) > len(rows) else ""
-    return of_rows(columns, sorted(grouped(rows, lambda row: tuple(map(row.get, names))).items()), [
+    return of_rows(columns, sorted(grouped(rows, lambda row: (row["op"], row["dtype"])).items()), [
         f"Of {len(rows)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
         f"{': ' + '; '.join(slower) if slower else ''}.{failed} Launched as before: timed once, and the same.  ",
         measured_on(used),
