@@ -643,7 +643,7 @@ def test_the_planners_decisions():
 
 def test_a_search_by_several_gpus():
     runs = [json.load(lzma.open(one)) for one in sorted((ROOT / "dwlab/records/gpus").glob("*.xz"))]
-    shown = iter(tables("docs/results/tuning.md")["tuning-gpus"])
+    shown = iter(tables("docs/tune.md")["tuning-gpus"])
     for made in runs:
         for way in made["ways"]:
             row = next(shown)
@@ -653,7 +653,7 @@ def test_a_search_by_several_gpus():
     assert not [*shown]
     middles, ends = ([of(one) for one in made["rounds"].values()]
                      for of in (statistics.median, lambda one: statistics.quantiles(one, n=10)))  # fmt: skip
-    says("docs/results/tuning.md",
+    says("docs/tune.md",
          r"([\d.]+) and ([\d.]+) µs, which differ by ([\d.]+)%; 80 % of a GPU's rounds lie within ([\d.]+)%", *middles,
          100 * max(middles) / min(middles) - 100, max(100 * one[-1] / one[0] - 100 for one in ends))  # fmt: skip
 
@@ -663,7 +663,7 @@ def test_launches_after_a_search():
     for _, row in rows(H200, "tuned"):
         found[row["op"], row["path"], row["dtype"], str(row["problem"])] = row
     timed = [row for row in found.values() if row.get("before_us")]
-    for line in tables("docs/results/tuning.md")["tuning-launches"]:
+    for line in tables("docs/tune.md")["tuning-launches"]:
         here = [row for row in timed if (row["op"], row["dtype"]) == (line["op"], line["dtype"])]
         ratios = [row["before_us"] / row["after_us"] for row in here if row.get("after_us")]
         assert (line["problems"], line["launched otherwise"]) == (f"{len(here)}", f"{len(ratios)}")
@@ -673,10 +673,10 @@ def test_launches_after_a_search():
                 same(line[name], value)
         same(line["seconds of a search, median"], statistics.median(row["seconds"] for row in here))
     slower = [row for row in timed if row.get("after_us", 0) > 1.02 * row["before_us"]]
-    says("docs/results/tuning.md", r"Of (\d+) drawn problems (\d+) are slower", len(timed), len(slower))
+    says("docs/tune.md", r"Of (\d+) drawn problems (\d+) are slower", len(timed), len(slower))
     for row in slower:
         pattern = rf"F={row['problem']['F']} .*?: ([\d.]+) to ([\d.]+) µs"
-        says("docs/results/tuning.md", pattern, row["before_us"], row["after_us"])
+        says("docs/tune.md", pattern, row["before_us"], row["after_us"])
 
 
 def test_what_optuna_loses():

@@ -397,7 +397,7 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
 
 
 def own(runs: Runs) -> Markdown:
-    """Models of one's own beside PyTorch's best, a row a network, storage type and batch."""
+    """Models of one's own and PyTorch's best, a row a network, storage type and batch."""
     rows, used = records.newest_rows("own", network_of, runs)
     columns = [
         Col("network", lambda row: row["network"].removeprefix("torchvision "), left=True),

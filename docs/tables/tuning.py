@@ -1,4 +1,4 @@
-"""docs/results/tuning.md: what searches lose on recorded sweeps, and one search by several GPUs.
+"""What searches lose on recorded sweeps, what launches gain from a search, and one search by several GPUs.
 
 Each search goes through a sweep again. After so many candidates (BUDGETS) it takes the one whose first rounds were the
 fastest; its regret is that one's recorded median over the least of the sweep, less 1; of random and of Optuna the mean
