@@ -486,7 +486,7 @@ def test_a_winner_is_judged_with_the_inputs_of_today(tmp_path):
 
 def test_limits_of_a_candidate_are_arguments(run, tmp_path):
     given = {"reference": doubled, "args": numbers(), "isolated": True}
-    slow = tune(slowly, {"block": (32,), "seconds": (0, 30)}, **given, candidate_seconds=8)
+    slow = tune(slowly, {"block": (32,), "seconds": (0, 30)}, **given, candidate_seconds=4)
     assert [one.state for one in slow.tried.values()] == ["correct", "timeout"]
     large = tune(largely, {"block": (32,), "gigabytes": (0, 1)}, **given, candidate_gigabytes=1)
     assert (large.tried[1].state, large.tried[1].reason) == ("memory", "its process took more than 1 GB")

@@ -220,6 +220,7 @@ def changed(place, before):
     place.page.wait_for_function("([one, before]) => one.innerHTML !== before", arg=[place.element_handle(), before])
 
 
+@pytest.mark.family(0.5)
 @pytest.mark.parametrize("layout", ["1280 Light", "800 Dark"])
 def test_widgets_by_mouse_and_keyboard(opened, layout):
     notebook = opened("widgets.ipynb", layout)
