@@ -65,6 +65,7 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
     import torch
 
     from dwlab.inference import own, timing
+    from dwlab.inference.with_torch import same_precision
     from dwlab.kernels import torch_layers
 
     model, x = task.made(batch)
@@ -76,7 +77,7 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
     calls = own.ways(made, model, x)
     for name, call in calls.items():
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), same_precision():  # as when it is timed: torch.compile compiles for these
                 call()
         except Exception:  # `measure` meets it again, and says so
             traceback.print_exc()
@@ -99,7 +100,7 @@ def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[
                 "operations": len(steps["pytorch"]), "error": compared.error,
                 "torch_error": compared.torch_error}  # fmt: skip
         if not compared.ok:
-            row["failure"] = f"WRONG: {compared.worst()}"
+            row["failure"] = f"WRONG: {compared.summary()}"
             return found
         timed = own.measure(ready["calls"])
         shape = {"network": row["network"], "N": batch, "layout": row["layout"], "resolution": PIXELS}

@@ -1,9 +1,13 @@
 """Models of one's own as modules: values in three types, torch.compile, the command, bad input."""
 
+import dataclasses
+import functools
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+from fakes import recorded, script
 from small_networks import simulated
 
 torch = pytest.importorskip("torch", reason="models are PyTorch's: pip install '.[torch]'")
@@ -13,6 +17,7 @@ from test_weights import block, shaken  # noqa: E402
 
 from dwlab.gpu import target  # noqa: E402
 from dwlab.inference import comparison, own  # noqa: E402
+from dwlab.measure.timing import Timing  # noqa: E402
 from dwlab.problems.networks import InferenceError  # noqa: E402
 
 torch.set_num_threads(1)
@@ -94,6 +99,32 @@ def test_maps_that_vanish_in_the_type_are_no_agreement():
     theirs, x = theirs.half().to(DEVICE), images(dtype=torch.float16).to(DEVICE)
     found = own.compare(own.from_torch(theirs, x), theirs, x)
     assert not found.ok and found.error == found.torch_error == 1 and "nothing says whether they agree" in str(found)
+
+
+def test_a_way_whose_output_differs_has_no_time(monkeypatch, tmp_path):
+    theirs, x = model("silu"), images().to(DEVICE)
+    made, record_own = own.from_torch(theirs, x), script("record_own")
+    ran, timing = [], lambda us: Timing(us, us, us, 1, 1, "graph", "warm")
+    monkeypatch.setattr(own.baselines, "captured", lambda call, _: (SimpleNamespace(replay=lambda: None), call()))
+    monkeypatch.setattr(own.baselines, "time_graph", lambda graph: ran.append(graph) or timing(9.0 - len(ran)))
+    calls = own.ways(made, theirs, x, compiled=False)
+    assert [one.split()[0] for one in calls] == ["dwlab", "PyTorch", "PyTorch"]
+    wrong = list(calls)[1]
+    calls[wrong] = functools.partial(lambda given: theirs(given) + 1, x)
+    found = own.measure(calls)
+    assert [one.time is None for one in found.baselines] == [True, False] and len(ran) == 2
+    assert "differs from ours by" in found.baselines[0].failure and found.speedup == 7.0 / 8.0
+    task = record_own.Task("silu", "float32", (1,))
+    ready = {"own": made, "compared": own.compare(made, theirs, x), "calls": calls}
+    rows = record_own.measure(task, 1, ready)
+    (row,) = recorded(tmp_path, sections={"own": rows["own"]}).sections["own"]
+    assert row["speedup_vs_peer"] == pytest.approx(5.0 / 6.0) and row["kernels"] == 1 and row["operations"] == 2
+    assert len(rows["peers"]) == 2 and row["error"] <= 1e-5
+    lost = dataclasses.replace(ready["compared"], torch_error=1.0)
+    assert record_own.measure(task, 1, ready | {"compared": lost})["own"][0]["failure"].startswith("WRONG: ")
+    monkeypatch.setattr(own.baselines, "captured", lambda *_: 1 / 0)
+    with pytest.raises(InferenceError, match="dwlab eager, NHWC: it does not run: ZeroDivisionError"):
+        own.measure(calls)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -763,6 +763,23 @@ def test_what_is_launched_without_a_search_wins_unless_another_is_faster(launchi
         assert launching(bench)[0] is one and bench.asked
 
 
+@pytest.mark.parametrize("fast", [(), ("stage", "tensor")])
+def test_a_launch_is_timed_before_its_search_and_after(launching, monkeypatch, fast):
+    launches = script("tuned_launches")
+    given = iter((8.0, 4.0) * launches.ROUNDS)
+    on = SimpleNamespace(check=lambda stage: None, clocked=lambda stage: SimpleNamespace(median_us=next(given)))
+    bench = SimpleNamespace(prepare=lambda problem, path: contextlib.nullcontext(on))
+    tried = Inline(Favouring(*[fast] * bool(fast)))
+    monkeypatch.setattr(running, "bench", lambda id, problem: contextlib.nullcontext(tried))
+    with gpus.using(gpus.H200):
+        row = launches.measured(LAYER, "forward", bench)
+    assert "failure" not in row and row["before"].split()[0] != "tensor"
+    if fast:
+        assert row["after"].split()[0] == "tensor" and (row["before_us"], row["after_us"]) == (8.0, 4.0)
+    else:
+        assert row["after"] == row["before"] and "after_us" not in row
+
+
 def test_what_cannot_be_searched_is_launched_as_without(launching, monkeypatch):
     before = choices.ranking(LAYER, "forward")[0]
 
