@@ -71,7 +71,7 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
     model, x = task.made(batch)
     made = own.from_torch(model, x)
     launches = [one for names in made.chains for one in torch_layers.launches(str(made.network.kernels[names]))]
-    kernels = ((stage, problem, timing._random_arrays(problem)) for problem, stage in dict.fromkeys(launches))
+    kernels = ((stage, problem, timing.random_arrays(problem)) for problem, stage in dict.fromkeys(launches))
     count = inference.compile_kernels(kernels, processes)
     tell(f"{task.name}, batch {batch}: {count} kernels compiled")
     calls = own.ways(made, model, x)

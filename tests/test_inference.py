@@ -313,3 +313,17 @@ def test_where_no_kernel_can_start_early_none_does(monkeypatch):
     model = captured(monkeypatch, PORTS, error=dependent_launch.EdgeError("CUDA 12.3 is needed\nand more"))
     assert (model.graph, model.port, model.tried) == ("plain", "", {})
     assert "No kernel starts before the one before is done: CUDA 12.3 is needed." in model.summary()
+
+
+@pytest.mark.parametrize("y, theirs, differs", [(1.0, float("nan"), True), (0.0, 0.0, False), (0.0, 1.0, True)])
+def test_an_output_of_nan_or_where_ours_is_zero_is_no_agreement(monkeypatch, y, theirs, differs):
+    graph = SimpleNamespace(replay=lambda: None)
+    model = inference.Model(tiny(), {}, (), {}, (), graph)
+    for name, given in (("give", None), ("launch", None), ("output", torch.full((4,), y))):
+        monkeypatch.setattr(inference, name, lambda *_, given=given: given)
+    given = contextlib.nullcontext((graph, torch.full((4,), theirs)))
+    monkeypatch.setattr(timing, "baseline_graph", lambda *_: given)
+    monkeypatch.setattr(timing, "ways", lambda *_: {"PyTorch eager": None})
+    monkeypatch.setattr(baselines, "time_graph", lambda graph: 5.0)
+    (found,) = timing.measure(model, False).baselines
+    assert (found.time is None) == ("differs from ours" in found.failure) == differs

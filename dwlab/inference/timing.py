@@ -89,8 +89,8 @@ def measure(model: Model, compiled: bool | dict[str, Any] = True, unfused: Model
     def timed(name: str) -> tuple[Timing | None, str]:
         with baseline_graph(model, name, calls.get(name)) as (graph, theirs):
             graph.replay()
-            off, allowed = _off(model, y, theirs.float())  # a check that both compute the same
-            if off > allowed:
+            off, most = _off(model, y, theirs.float())  # a check that both compute the same
+            if not off <= most:  # NaN is no agreement
                 return None, f"its output differs from ours by {off:.1e}"
             return baselines.time_graph(graph, **how), ""
 
@@ -132,7 +132,7 @@ def _baseline(network: Network) -> Network:
 def _off(model: Model, y: Any, theirs: Any) -> tuple[float, float]:
     """(how far PyTorch's output is from ours, what is allowed)."""
     if model.quantised is None:
-        return float((theirs - y).norm() / y.norm()), allowed(model.network.dtype)
+        return float((theirs - y).norm() / (y.norm() or 1)), allowed(model.network.dtype)
     spread = float(theirs.flatten(1).std(1).mean()) or 1.0
     return float((theirs - y).square().mean().sqrt()) / spread, LOST
 
@@ -236,11 +236,11 @@ def candidates(network: Network, most: int) -> list[tuple[Stage, Planned]]:
 
 def compile_candidates(network: Network, most: int, processes: int | None = None) -> int:
     """Compiles what `tune` times, in several processes; returns how many kernels. Nothing is launched."""
-    made = ((stage, problem, _random_arrays(problem)) for stage, problem in candidates(network, most))
+    made = ((stage, problem, random_arrays(problem)) for stage, problem in candidates(network, most))
     return inference.compile_kernels(made, processes)
 
 
-def _random_arrays(problem: Planned) -> dict[str, Any]:
+def random_arrays(problem: Planned) -> dict[str, Any]:
     """A kernel's arrays on the GPU, of numbers that it takes."""
     torch, found = pytorch(), {}
     for name, shape in problem.shapes(problem.main_path).items():
@@ -277,7 +277,7 @@ def tune(network: Network, most: int = 2) -> Tuned:
     compile_candidates(network, most)
     for stage, problem in candidates(network, most):
         try:
-            tensors = _random_arrays(problem)  # kept until then
+            tensors = random_arrays(problem)  # kept until then
             start = stage.starter(problem, {name: inference.kernel_array(one) for name, one in tensors.items()})
             found.setdefault(problem, {})[stage.id] = median_us(start)
         except Exception as error:  # a kernel that does not compile or start is reported, and the others still timed

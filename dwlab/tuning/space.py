@@ -198,13 +198,9 @@ class Subject:
         measured: what is launched, by times of the problem itself and searches too. known: what was timed of its
         stages, in place of all records.
         """
-        here, takers = gpus.of(gpu), self.takers(problem, gpu)
-        if self.is_stage:
-            one = self.stages[0]
-        elif measured:
-            one = choices.ranking(problem, self.path, here.name or None, among=takers)[0]
-        else:
-            one = _fastest(takers, problem, here, known)[0]
+        here = gpus.of(gpu)
+        takers = self.stages if self.is_stage else _fastest(self.takers(problem, gpu), problem, here, known)
+        one = choices.ranking(problem, self.path, here.name or None, among=takers)[0] if measured else takers[0]
         tile = dict(vars(one.config(problem, gpu, measured=measured) or TileConfig()))
         if self.has_options:
             return tile | dict.fromkeys(self._levels(problem, gpus.of(gpu)), 0)
