@@ -8,8 +8,10 @@ import pytest
 
 from dwlab import records
 from dwlab.kernels import choices, dispatch, registry
-from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d, layers
 from dwlab.records import packing
+from dwlab.tuning import space
 
 STAGES = registry.stages("depthwise1d")
 RUNS = [run for run in records.load_runs() if run.sections.get("shapes")]
@@ -175,3 +177,11 @@ def test_a_path_and_its_mirror_rank_alike():
 def test_a_stage_is_not_thought_faster_for_a_problem_that_another_was_not_timed_on():
     problem = DepthwiseConv1d(460, 255, 511, 63, "same")
     assert {choices.ranking(problem, path)[0].name for path in choices.MIRROR} == {"tiles"}
+
+
+def test_a_searchs_space_begins_with_the_stage_that_is_ranked_first():
+    for text in ("N=1 C=512 F=1352 H=68 W=104 NHWC", "N=1 C=264 F=56 H=71 W=74 NHWC", "N=2 C=40 H=63 W=8 K=11 NHWC"):
+        one = layers.problem(text)
+        ranked = choices.ranking(one, None, "NVIDIA H200")[0]
+        first = space.subject(f"{one.op}/forward").space(one, gpus.H200).candidates[0]
+        assert first["stage"] == ranked.name
