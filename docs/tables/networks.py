@@ -415,8 +415,8 @@ def own(runs: Runs) -> Markdown:
              for (dtype, batch), here in grouped(rows, lambda row: (row["dtype"], row["batch"])).items()]  # fmt: skip
     return of_rows(columns, rows, [
         f"× PyTorch, geometric means: {'; '.join(means)}.  ",
-        "One inference as one CUDA graph, weights of an untrained model; ours and PyTorch's each as they are and "
-        "through torch.compile as it comes, the faster of each; TF32 off.  ",
+        "One inference as one CUDA graph, weights of an untrained model, norms with the means of random images; ours "
+        "and PyTorch's each as they are and through torch.compile as it comes, the faster of each; TF32 off.  ",
         measured_on(used),
     ]) if rows else NONE  # fmt: skip
 
