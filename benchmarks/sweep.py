@@ -3,16 +3,16 @@
 Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU
 (docs/tables/tuning.py), and its winners are the tiles that launches get. Of each op, path and storage type come the
-layers of the image networks with the largest share of their network's bytes, at batch 1 and 32, the study's problems,
-and the sparse source's products; what is tuned is the stage that runs there, if it has many tiles, else all stages of
-the path. Of a stage that has more than LARGEST tiles the space is the NEAR of them that are nearest to a tile that
-ships: which differ from it in the fewest parameters, and by the fewest doublings.
+layers of the image networks with the largest share of their network's bytes, at batch 1 and 32 in turn, the study's
+problems, and the sparse source's products; sparse layers in each way to store them. What is tuned is the path, if all
+stages have no more than LARGEST candidates together, else the stage that runs there: of more than LARGEST tiles the
+NEAR that are nearest to a tile that ships, which differ from it in the fewest parameters, and by the fewest doublings.
 
-Spaces in which 5 % are more than one candidate come first, the smaller before the larger. What the journal has already
-is not measured again, so who interrupts it, or whose time is over, goes on later. Several processes compile, one at a
-time uses the GPU, and a kernel is compiled once for all batches of its layer. A candidate that hangs, or keeps the GPU,
-costs its process alone: it is recorded as a timeout, and another process goes on. The last table has the sweeps, and
-what was left out. Exit status 1 if a problem had no right candidate or nothing was measured.
+What the journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several
+processes compile, one at a time uses the GPU, and a kernel is compiled once for all batches of its layer. A candidate
+that hangs, or keeps the GPU, costs its process alone: it is recorded as a timeout, and another process goes on. The
+last table has the sweeps, and what was left out. Exit status 1 if a problem had no right candidate or nothing was
+measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
@@ -42,13 +42,13 @@ from dwlab.kernels import choices
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import PAPER, DepthwiseConv1d, Problem
-from dwlab.problems.layers import LAYOUTS
+from dwlab.problems.layers import LAYOUTS, SparsePointwise
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
 from dwlab.text import tabular
 from dwlab.text.commandline import whole
-from dwlab.tuning import stages, strategies
+from dwlab.tuning import pruning, stages, strategies
 from dwlab.tuning.pool import Pool
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import FIRST, Found, SearchError, search
@@ -63,11 +63,9 @@ ROWS = (  # of depthwise1d, beside the paper's: short and long rows, few and man
     DepthwiseConv1d(256, 64, 1000, 15),
     DepthwiseConv1d(64, 64, 4096, 31, "same"),
 )
-LEAST = 20
-"""Candidates of a space on which searches are compared (docs/tables/tuning.py): such sweeps come first."""
 LARGEST = 200
-NEAR = 60
-EACH = 6  # layers of an op, path and storage type
+NEAR = 100
+EACH = 8  # layers of an op, path and storage type
 PROCESSES = 14
 CANDIDATE_S = 120.0
 """For an answer, while others compile and take their turns: who has the GPU to itself has `worker.HELD_SECONDS`."""
@@ -85,65 +83,51 @@ class Task:
 # ------------------------------------------------------------------------------------------------------- the problems
 
 
-def problems() -> Iterator[tuple[str, str, list[tuple[Problem, ...]]]]:
-    """(op, path, layers) of every op, path and storage type: the study's, and of the networks those of the largest
-    share of their network's bytes first. A layer is a problem for each of BATCHES.
+def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
+    """(path, layers) of every op, path and storage type: sparse ones of the networks and of the source, the study's,
+    and of the networks those of the largest share of their network's bytes first. A layer is its problems: of a sparse
+    one each way to store it.
     """
-    for path in ("forward", "weight_grad"):
-        yield "depthwise1d", path, [(one,) for one in (PAPER, *ROWS)]
+    layers: dict[tuple[str, str, str], list[Problem]] = {}
     for dtype in DTYPES:
-        layers: dict[tuple[str, str], list[tuple[Problem, ...]]] = {}
         for group in plan(("depthwise2d", "pointwise", "fused"), (dtype,), NETWORKS):
-            batches = tuple(variant(group.problem, batch, "NHWC") for batch in BATCHES)
-            layers.setdefault(group.key[:2], []).append(batches)
+            here = layers.setdefault((*group.key[:2], dtype), [])
+            here.append(variant(group.problem, BATCHES[len(here) % len(BATCHES)], "NHWC"))
         for key, both in LAYERS.items():
-            own = [(one,) for one in both if one.layout == "NHWC" and one.dtype == dtype]
-            layers.setdefault(key, []).extend(own)
-        for (op, path), here in layers.items():
-            yield op, path, here
-    for layout in LAYOUTS:  # the sparse source's largest products
-        found = [one.problem for one in record_sparse.plan(layers=False) if one.problem.layout == layout]
-        yield "sparse", "forward", [(one,) for one in found]
+            layers.setdefault((*key, dtype), []).extend(
+                one for one in both if one.layout == "NHWC" and one.dtype == dtype
+            )
+    pruned = [SparsePointwise(**vars(one)) for one in layers["pointwise", "forward", "float16"]]
+    products = [one.problem for one in record_sparse.plan(layers=False)]
+    for some in (pruned, *([one for one in products if one.layout == layout] for layout in LAYOUTS)):
+        yield "forward", [pruning.storages(one) for one in some]
+    for (_, path, _), some in layers.items():
+        yield path, [(one,) for one in some]
+    for path in ("forward", "weight_grad"):
+        yield path, [(one,) for one in (PAPER, *ROWS)]
 
 
-def _layer(problem: Problem) -> Any:
-    """The part of a problem that its kernel is made for: the same at every batch."""
-    return getattr(problem, "kernel_key", problem)
-
-
-def tuned_there(op: str, path: str, problem: Problem, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
-    """The stage that is expected to be fastest, if it has LEAST tiles to choose from; else the path. None if no stage
-    runs, or the path has one candidate or more than LARGEST.
+def tuned_there(problem: Problem, path: str, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
+    """The path, if it has more than one candidate and at most LARGEST; else its stage that is expected to be fastest,
+    with the tiles `near` those that ship. None if no stage runs, or there is nothing to choose.
     """
-    whole = subject(f"{op}/{path}")
+    whole = subject(f"{problem.op}/{path}")
     if not (takers := whole.takers(problem, gpu)):
         return None
-    first = choices.fastest(takers, problem, gpu=gpu.name or None)[0]
-    if first.tiles is not None and len(found := subject(first.id).space(problem, gpu)) >= LEAST:
-        return subject(first.id), found
-    found = whole.space(problem, gpu)
-    return (whole, found) if 1 < len(found) <= LARGEST else None
+    if len(found := whole.space(problem, gpu)) > LARGEST:
+        whole = subject(choices.fastest(takers, problem, gpu=gpu.name or None)[0].id)
+        found = near(whole.space(problem, gpu))
+    return (whole, found) if len(found) > 1 else None
 
 
-def near(found: Sequence[Space]) -> list[Space]:
-    """The NEAR candidates of the spaces of a stage for a layer at several batches, larger than LARGEST, that all have
-    and that are nearest to the shipped one of any: the same in each, behind its own shipped one.
-    """
-    if not found or max(map(len, found)) <= LARGEST:
-        return list(found)
-    shipped = [one.candidates[0] for one in found]
-    everywhere = set.intersection(*({text(one) for one in space.candidates} for space in found))
-    common = [one for one in found[0].candidates if text(one) in everywhere]
-    kept = sorted(common, key=lambda one: min(_away(one, its) for its in shipped))[:NEAR]
-    made = []
-    for space in found:
-        here = (space.candidates[0], *(one for one in kept if one != space.candidates[0]))
-        values = {name: tuple(sorted({one[name] for one in here})) for name in space.parameters}
-        left = {f"not among the {NEAR} nearest to a shipped tile": len(space) - len(here)}
-        made.append(
-            Space({name: its for name, its in values.items() if len(its) > 1}, here, {**space.rejected, **left})
-        )
-    return made
+def near(found: Space) -> Space:
+    """The shipped candidate of a space and the NEAR - 1 nearest to it, if it has more than LARGEST."""
+    if len(found) <= LARGEST:
+        return found
+    here = sorted(found.candidates, key=lambda one: _away(one, found.candidates[0]))[:NEAR]
+    values = {name: tuple(sorted({one[name] for one in here})) for name in found.parameters}
+    left = {f"not among the {NEAR} nearest to the shipped tile": len(found) - len(here)}
+    return Space({name: its for name, its in values.items() if len(its) > 1}, tuple(here), {**found.rejected, **left})
 
 
 def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
@@ -153,27 +137,19 @@ def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Task]:
-    """The sweeps: those of at least LEAST candidates first, and of each those of the fewest; those of the same kernels,
-    a layer at several batches, follow each other. only: of these "OP/PATH", or of all.
-    """
+    """The sweeps, in the order of `problems`. only: of these "OP/PATH", or of all."""
     tasks: dict[tuple[str, Problem], Task] = {}
-    for op, path, layers in problems():
+    for path, layers in problems():
         kept = 0
-        for batches in layers if not only or f"{op}/{path}" in only else ():
-            chosen = [(*found, problem) for problem in batches if (found := tuned_there(op, path, problem, gpu))]
-            for id in dict.fromkeys(what.id for what, *_ in chosen):
-                its = [one for one in chosen if one[0].id == id]
-                for (what, _, problem), space in zip(its, near([one[1] for one in its]), strict=True):
-                    tasks[id, problem] = Task(what, problem, space)
-            kept += bool(chosen)
+        for layer in layers:
+            mine = [one for one in layer if not only or f"{layer[0].op}/{path}" in only]
+            found = [(*its, one) for one in mine if (its := tuned_there(one, path, gpu))]
+            for what, space, problem in found:
+                tasks.setdefault((what.id, problem), Task(what, problem, space))
+            kept += bool(found)
             if kept == each:
                 break
-
-    def place(task: Task) -> tuple[Any, ...]:
-        size = len(task.space)
-        return size < LEAST, size, task.subject.id, str(_layer(task.problem)), task.space.digest
-
-    return sorted(tasks.values(), key=place)
+    return list(tasks.values())
 
 
 # ------------------------------------------------------------------------------------------------------- measuring

@@ -9,6 +9,7 @@ whose error says why.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import pickle
 import random
@@ -150,8 +151,11 @@ def load(path: str | os.PathLike[str]) -> int:
 
 
 def packed(compiled: Any) -> bytes:
-    """The payload of a compiled kernel."""
-    return pickle.dumps(compiled._reduce_states())
+    """The payload of a compiled kernel: its machine code, without the texts that it was made of, 50 times as long."""
+    states = compiled._reduce_states()
+    library = copy.copy(states["codelibrary"])
+    library._llvm_strs, library._ptx_cache = [], {}
+    return pickle.dumps(states | {"codelibrary": library})
 
 
 def rebuilt(payload: bytes) -> Any:
