@@ -97,7 +97,8 @@ def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
             layers.setdefault((*key, dtype), []).extend(
                 one for one in both if one.layout == "NHWC" and one.dtype == dtype
             )
-    pruned = [SparsePointwise(**vars(one)) for one in layers["pointwise", "forward", "float16"]]
+    pruned = [SparsePointwise(**vars(one)) for one in layers.get(("pointwise", "forward", "float16"), ())]
+    pruned += layers.pop(("sparse", "forward", "float16"), ())
     products = [one.problem for one in record_sparse.plan(layers=False)]
     for some in (pruned, *([one for one in products if one.layout == layout] for layout in LAYOUTS)):
         yield "forward", [pruning.storages(one) for one in some]

@@ -938,16 +938,20 @@ def test_a_candidate_with_options_is_judged_as_the_stage_is():
 sweep = script("sweep")
 
 
-def test_layers_of_every_kind_are_swept_at_every_batch():
+def test_layers_of_every_kind_are_swept_and_a_sparse_one_in_each_way_to_store_it():
     found = list(sweep.problems())
-    kinds = {(op, path) for op, path, _ in found}
+    every = [(path, layer) for path, layers_ in found for layer in layers_]
+    kinds = {(layer[0].op, path) for path, layer in every}
     assert {"depthwise1d", "depthwise2d", "pointwise", "fused", "sparse"} == {op for op, _ in kinds}
     assert {("fused", path) for path in ("dwpw", "pwdw", "pwpw")} < kinds
-    assert {one.dtype for *_, layers_ in found for batches in layers_ for one in batches} == {"float32", "float16"}
-    both = [batches for op, _, layers_ in found for batches in layers_ if op == "fused"]
-    assert all(one.kernel_key == batches[0].kernel_key for batches in both for one in batches)
-    assert [{one.N for one in batches} for batches in both[:3]] == [{1, 32}] * 3
-    assert len({one for *_, layers_ in found for batches in layers_ for one in batches}) >= 40
+    assert {one.dtype for _, layer in every for one in layer} == {"float32", "float16"}
+    assert [layer[0].N for path, layer in every if path == "dwpw"][:4] == [1, 32, 1, 32]
+    assert len({layer[0].kernel_key if layer[0].op != "depthwise1d" else layer[0] for _, layer in every}) >= 40
+    stored = [layer for _, layer in every if layer[0].op == "sparse"]
+    assert len(stored) >= 15 and {one.layout for layer in stored for one in layer} == {"NHWC", "NCHW"}
+    for layer in stored:
+        assert [one.op for one in layer] == ["sparse"] * (len(layer) - 1) + ["pointwise"] and len(layer) in (2, 3)
+        assert layer[-2].pattern == "2:4" and len({(one.N, one.C, one.F, one.layout) for one in layer}) == 1
 
 
 @pytest.fixture(scope="module")
@@ -960,20 +964,13 @@ def planned():
         return sweep.planned(gpus.H200, 1)
 
 
-def test_spaces_in_which_a_part_is_a_number_come_first_and_the_smaller_before_the_larger(planned):
-    sizes = [len(one.space) for one in planned]
-    assert sizes == sorted(sizes, key=lambda size: (size < sweep.LEAST, size)) and min(sizes) < sweep.LEAST <= max(
-        sizes
-    )
-    assert all(1 < size <= sweep.LARGEST for size in sizes)
+def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
+    assert all(1 < len(one.space) <= sweep.LARGEST for one in planned)
+    for one in planned:
+        path = space.subject(f"{one.problem.op}/{one.subject.path}")
+        assert one.subject.is_stage == (len(path.space(one.problem, gpus.H200)) > sweep.LARGEST)
     assert {one.subject.is_stage for one in planned} == {True, False}
     assert "fused" in {one.problem.op for one in planned}
-    for one, other in itertools.pairwise(planned):  # batches of a layer follow each other
-        if one.subject.id == other.subject.id and one.problem.kernel_key == other.problem.kernel_key:
-            assert one.space.digest == other.space.digest and one.problem != other.problem
-            break
-    else:
-        raise AssertionError("no layer is swept at two batches")
 
 
 @pytest.fixture(scope="module")
@@ -989,17 +986,14 @@ def fused():
         return found
 
 
-def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tiles_are(fused):
-    assert set(fused) == {"fused/dwpw/slide", "fused/pwpw/tensor"}
-    for tasks in [fused["fused/dwpw/slide"]]:  # the other one's are few enough
-        shipped = [task.subject.default(task.problem, gpus.H200) for task in tasks]
-        assert len(tasks) == 2 and {len(task.space) for task in tasks} <= {sweep.NEAR, sweep.NEAR + 1}
-        assert [task.space.candidates[0] for task in tasks] == shipped
-        kept, others = ({text(one) for one in task.space.candidates} for task in tasks)
-        assert kept ^ others <= set(map(text, shipped))
-        whole = tasks[0].subject.space(tasks[0].problem, gpus.H200).candidates
-        away = {text(one): min(sweep._away(one, its) for its in shipped) for one in whole}
-        assert max(away[one] for one in kept) <= min(its for one, its in away.items() if one not in kept)
+def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tile_are(fused):
+    (task,) = fused["fused/dwpw/slide"]
+    shipped = task.subject.default(task.problem, gpus.H200)
+    assert len(task.space) == sweep.NEAR and task.space.candidates[0] == shipped
+    kept = {text(one) for one in task.space.candidates}
+    whole = task.subject.space(task.problem, gpus.H200).candidates
+    away = {text(one): sweep._away(one, shipped) for one in whole}
+    assert max(away[one] for one in kept) <= min(its for one, its in away.items() if one not in kept)
 
 
 @pytest.mark.parametrize("id", ["fused/dwpw/slide", "fused/pwpw/tensor"])
@@ -1007,7 +1001,7 @@ def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
     """On the interpreter, with a small layer: checked on poisoned outputs, raced, gone on with, reported."""
     what = space.subject(id)
     small = stages.runnable(what, fused[id][0].problem, gpus.H200)
-    (found,) = sweep.near([what.space(small, gpus.H200)])
+    found = sweep.near(what.space(small, gpus.H200))
     few = replace(found, candidates=(*found.candidates[:2], found.candidates[-1]))
 
     def run():
