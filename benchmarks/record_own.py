@@ -152,7 +152,8 @@ def main() -> int:
         return CONTEXT.Barrier(count), {"processes": 2, "until": time.monotonic() + 0.7 * left}
 
     return record("record_own", options, planned, work, "networks", how, lambda run: tables.own([run]),
-                  ["own: torch.compile as it comes, without its search; norms have the means of random images, layer_scale is 0.1."],
+                  ["own: torch.compile as it comes, without its search; norms have the means of random images; "
+                   "layer_scale is 0.1."],
                   most=8, threads=2, quick=True, daemon=False)  # fmt: skip
 
 

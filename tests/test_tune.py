@@ -975,19 +975,19 @@ def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
 
 @pytest.fixture(scope="module")
 def fused():
-    """Sweeps of fused stages that have hundreds of tiles, as they are planned, by their stage."""
+    """Sweeps of fused layers, as they are planned, by their path."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "NETWORKS", ("mobilenet_v2", "proxylessnas"))
         patch.setattr(sweep, "DTYPES", ("float16",))
         patch.setattr(sweep, "LAYERS", {})
         found = {}
         for task in sweep.planned(gpus.H200, 1, ("fused/dwpw", "fused/pwpw")):
-            found.setdefault(task.subject.id, []).append(task)
+            found.setdefault(task.subject.path, []).append(task)
         return found
 
 
 def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tile_are(fused):
-    (task,) = fused["fused/dwpw/slide"]
+    (task,) = fused["dwpw"]
     shipped = task.subject.default(task.problem, gpus.H200)
     assert len(task.space) == sweep.NEAR and task.space.candidates[0] == shipped
     kept = {text(one) for one in task.space.candidates}
@@ -1000,7 +1000,7 @@ def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tile_
 def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
     """On the interpreter, with a small layer: checked on poisoned outputs, raced, gone on with, reported."""
     what = space.subject(id)
-    small = stages.runnable(what, fused[id][0].problem, gpus.H200)
+    small = stages.runnable(what, fused[what.path][0].problem, gpus.H200)
     found = sweep.near(what.space(small, gpus.H200))
     few = replace(found, candidates=(*found.candidates[:2], found.candidates[-1]))
 
