@@ -202,7 +202,7 @@ def test_the_report_has_a_row_a_sweep_and_one_that_was_repeated_counts_once(tmp_
 def test_what_optuna_loses_is_kept(tmp_path, monkeypatch):
     sweep_of(tmp_path / "a.jsonl")
     monkeypatch.setattr(tuning, "MANY", len(SPACE))
-    (name,) = [tuning.name_of(one) for one, _ in tuning.whole(tuned.journals(tmp_path))]
+    (name,) = map(tuning.name_of, tuning.sweeps(tmp_path))
     kept = {"budgets": tuning.BUDGETS, "sweeps": {name: {"optuna": [0.25, 0.125, 0.0]}}}
     (tmp_path / tuning.OPTUNA).write_bytes(lzma.compress(json.dumps(kept).encode()))
     assert "| Optuna | 25.0% (25.0% / 25.0% / 25.0%) | 12.5%" in tuning.tables(tmp_path)["tuning-claims"]()
@@ -216,12 +216,26 @@ def test_the_page_says_of_searches_what_its_table_shows():
     every = {name: found for (sweeps, name), found in mean.items() if sweeps == "all"}
     for place in (0, 1):  # 5 and 10 candidates
         assert all(every["model"][place] < one[place] for name, one in every.items() if name != "model")
-    assert every["model, no near layer"][:2] == every["predicted cost alone"][:2]
-    assert mean["sparse filters", "random"][2] == mean["sparse filters", "model"][2]
+    for of in ("all", "sparse filters", "of 100 candidates and more"):
+        for model in ("model", "model, no near layer")[of == "all" :]:
+            assert mean[of, model][0] > mean[of, "predicted cost alone"][0]
+            assert (
+                mean[of, model][1]
+                == mean[of, "predicted cost alone"][1]
+                <= min(
+                    found[1]
+                    for (which, name), found in mean.items()
+                    if which == of and (of != "all" or name != "model")
+                )
+            )
     (default,) = (of[0] for sweeps, name, *of in rows if sweeps.startswith("sparse") and name == "shipped default")
     assert " (0.0% /" in default
-    sizes = sorted(len(tried) for _, tried in tuning.whole(tuned.journals(tuned.FOLDER)) if len(tried) >= tuning.MANY)
-    assert sum(size <= 50 for size in sizes) > len(sizes) / 2 and sizes[-1] < 100
+    found = tuning.sweeps(pathlib.Path(tuned.FOLDER))
+    swept = [(sum(len(tried) for _, tried in parts), parts[-1][0]) for parts in found]
+    sizes = [size for size, _ in swept if size >= tuning.MANY]
+    assert sum(size <= 60 for size in sizes) > len(sizes) / 2
+    hundreds = sorted(learned.layer_of(key.problem) for size, key in swept if size >= tuning.HUNDRED)
+    assert len(set(hundreds)) == 4 and hundreds == sorted([*set(hundreds)] * 2)
 
 
 def test_near_layers_are_of_one_kind_and_each_size_within_a_factor():
@@ -848,12 +862,43 @@ def test_patterns_for_a_budget_and_what_is_measured(monkeypatch):
     monkeypatch.setattr(pruning, "target", SimpleNamespace(mode="gpu"))
     benches = lambda id, problem: contextlib.nullcontext(Inline(Favouring(("stage", "naive"))))  # noqa: E731
     monkeypatch.setattr(running, "bench", benches)
+    asked = []
+    judge = pruning.Stored.judge
+    monkeypatch.setattr(pruning.Stored, "judge", lambda one, its: asked.append(its["storage"]) or judge(one, its))
     measured = pruning.tune_pruning(w, small, 0.5, patterns=("2:4",), seconds=60)
+    assert {"2:4", "dense"} == set(asked)
     assert (measured.ways["2:4"].how, measured.ways["2:4"].us, measured.ways["2:4"].stage.name) == (
         "measured",
         1.0,
         "naive",
     )
+
+
+def test_storages_are_one_space_that_begins_with_what_is_expected_to_be_fastest():
+    spaces = {"2:4": space.listed([{"stage": "a"}, {"stage": "b"}]), "dense": space.listed([{"stage": "c", "tile": 8}])}
+    logs = [2.0, -1.0, 1.0]  # a tile that does not ship is none to begin with
+    whole, order = pruning.joined(spaces, logs)
+    assert [(one["storage"], one["stage"]) for one in whole.candidates] == [("dense", "c"), ("2:4", "a"), ("2:4", "b")]
+    assert order(logs) == [0, 2, 1] and order([0.0, 5.0, 9.0]) == [0, 1, 2]
+    assert whole.parameters["tile"] == (8, None) and set(whole.parameters) == {"storage", "stage", "tile"}
+
+
+def test_sweeps_of_all_storages_are_one_sweep(tmp_path):
+    layer = layers.SparsePointwise(1, 32, 64, 14, 14)
+    for one in pruning.storages(layer):
+        assert [len(parts) for parts in tuning.sweeps(tmp_path)] == [1] * (one.op == "pointwise")
+        what = space.subject(f"{one.op}/forward")
+        found = what.space(one, gpus.H200)
+        its = key(subject=what.id, problem=str(one), space=found.digest, dtype=one.dtype)
+        for i, candidate in enumerate(found.candidates):
+            us = 9.0 - i / 1000 - (one.op == "sparse")
+            Journal(tmp_path / "a.jsonl").append(its, Tried(candidate, times_us=(us,) * 4))
+    sparse, dense = tuning.rows(tmp_path)
+    assert (sparse.stage, dense.stage) == (f"sparse/forward{tuning.STORED}", "pointwise/forward")
+    assert sparse.space > dense.space and sparse.note == "" and "model" in sparse.regrets
+    swept = tuning.ordered(next(iter(tuning.sweeps(tmp_path))))[0]
+    assert {one["storage"] for one in swept.space.candidates} == {"2:4", "dense"}
+    assert swept.space.candidates[swept.medians.index(swept.best_us)]["storage"] == "2:4"
 
 
 OF_INSTRUCTIONS = """

@@ -33,12 +33,15 @@ from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.report.rows import geometric, grouped, measured_on
 from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows
-from dwlab.tuning import learned, replay, strategies
-from dwlab.tuning.space import Space, SpaceError, Subject, subject
+from dwlab.tuning import learned, pruning, replay, strategies
+from dwlab.tuning.space import SpaceError, Subject, by, subject
 
 BUDGETS = (5, 10, 20)
 MANY = 20
 """Candidates of a space of which searches are compared: of a smaller one the budgets are most or all."""
+HUNDRED = 100
+"""Of so many 5 % are five."""
+STORED = ", in each storage"
 SEEDS = range(20)
 OF_OPTUNA = range(5)
 NEAR = 1
@@ -66,17 +69,20 @@ class Row:
     note: str = ""
 
 
-def row(key: Key, tried: dict[str, Tried], kept: Kept) -> Row:
-    """The row of a whole sweep. Raises ReplayError if no candidate was right."""
-    found, orders, note = ordered(key, tried)
-    made = Row(key.subject, key.problem, key.gpu, len(found), note=note)
+Parts = Sequence[tuple[Key, dict[str, Tried]]]
+"""A sweep; of a sparse layer one for each way to store it."""
+
+
+def row(parts: Parts, kept: Kept) -> Row:
+    """The row of one of the `sweeps`. Raises ReplayError if no candidate was right."""
+    (key, _), (sweep, orders, note) = parts[0], ordered(parts)
+    made = Row(key.subject + STORED * (len(parts) > 1), key.problem, key.gpu, len(sweep.space), note=note)
     if not orders:
         return made
-    sweep = replay.Sweep(found, tried.values())
     searches = {name: [strategies.ordered(order)] for name, order in orders.items()}
     searches |= {"random": [*map(strategies.random, SEEDS)], "exhaustive": [strategies.exhaustive]}
     regrets = {name: mean(sweep, all_) for name, all_ in searches.items()}
-    regrets |= {name: tuple(one) for name, one in kept.get(name_of(key), {}).items()}
+    regrets |= {name: tuple(one) for name, one in kept.get(name_of(parts), {}).items()}
     default = sweep.regret(0)
     return replace(made, default=default if math.isfinite(default) else None, regrets=regrets)
 
@@ -105,25 +111,33 @@ def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
     return left if any(one.ok for one in left.values()) else tried
 
 
-def ordered(key: Key, tried: dict[str, Tried]) -> tuple[Space, Orders, str]:
-    """The recorded space, orders of it, and why there are none: a stage or a tile of another time.
+def ordered(parts: Parts) -> tuple[replay.Sweep, Orders, str]:
+    """The recorded sweep, orders of its space, and why there are none: a stage or a tile of another time.
 
     Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
     """
+    plain = replay.Sweep(replay.recorded_space(parts[0][1]), parts[0][1].values())
     try:
-        what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
-        gpu = replay.gpu_of(key)
-        known = _of_others(what, problem)
-        ships = tuned.journals(tuned.FOLDER)
-        default = what.default(problem, gpu, known=known)
-        if text(default) not in tried:
-            return replay.recorded_space(tried), {}, "the tile that ships today is none of its candidates"
-        found = replay.recorded_space(tried, default)
-        its = {"model": (known, replay.seen(ships, problem)), "cost": (known, [])}
-        its["far"] = _of_others(what, problem, NEAR), replay.seen(ships, problem, NEAR)
-        return found, {name: what.order(problem, found, gpu, *one) for name, one in its.items()}, ""
+        ships, spaces, tried = tuned.journals(tuned.FOLDER), {}, {}
+        logs: dict[str, list[float]] = {"model": [], "cost": [], "far": []}
+        for key, its in parts:
+            what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
+            gpu, known, storage = replay.gpu_of(key), _of_others(what, problem), pruning.storage_of(problem)
+            default = what.default(problem, gpu, known=known)
+            if text(default) not in its:
+                return plain, {}, "the tile that ships today is none of its candidates"
+            found = spaces[storage] = replay.recorded_space(its, default)
+            knows = {"model": (known, replay.seen(ships, problem)), "cost": (known, [])}
+            knows["far"] = _of_others(what, problem, NEAR), replay.seen(ships, problem, NEAR)
+            for name, one in knows.items():
+                logs[name] += what.corrected(problem, found, gpu, *one).tolist()
+            for one in its.values():
+                tagged = one.candidate if len(parts) == 1 else {"storage": storage} | dict(one.candidate)
+                tried[text(tagged)] = replace(one, candidate=tagged)
+        whole, order = (found, by) if len(parts) == 1 else pruning.joined(spaces, logs["model"])
+        return replay.Sweep(whole, tried.values()), {name: order(one) for name, one in logs.items()}, ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
-        return replay.recorded_space(tried), {}, f"no model orders it today ({type(error).__name__}: {error})"
+        return plain, {}, f"no model orders it today ({type(error).__name__}: {error})"
 
 
 def _of_others(what: Subject, problem: Problem, doublings: float = 0) -> list[choices.Sample]:
@@ -160,10 +174,22 @@ def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
     yield from found.values()
 
 
+def sweeps(folder: Path) -> Iterator[Parts]:
+    """Every whole sweep of a folder's journals; of a sparse layer that was swept in each storage, all as one."""
+    found = list(whole(tuned.journals(folder)))
+    known = {(key.subject, key.problem, key.gpu): (key, tried) for key, tried in found}
+    for key, tried in found:
+        its: list[Any] = [(key, tried)]
+        if key.subject == "sparse/forward":
+            stored = pruning.storages(layers.problem(key.problem))
+            its = [known.get((f"{one.op}/forward", str(one), key.gpu)) for one in stored]
+        yield its if all(its) else [(key, tried)]
+
+
 def rows(folder: Path) -> list[Row]:
-    """Rows of every whole sweep of a folder's journals."""
+    """A row for each of the `sweeps` of a folder."""
     known = kept(folder)
-    return [row(key, tried, known) for key, tried in whole(tuned.journals(folder))]
+    return [row(parts, known) for parts in sweeps(folder)]
 
 
 @dataclass(frozen=True)
@@ -178,12 +204,13 @@ class Claim:
 
 def claims(found: Sequence[Row]) -> dict[str, tuple[int, dict[str, list[Claim]]]]:
     """Which sweeps -> how many, and of each search a Claim for each of BUDGETS: of sweeps of MANY candidates and more,
-    and of those with sparse filters. A search that is not known of all has none.
+    of HUNDRED and more, and of those with sparse filters. A search that is not known of all has none.
     """
     large = [one for one in found if one.regrets and one.space >= MANY]
     made = {}
     for which, some in (
         ("all", large),
+        (f"of {HUNDRED} candidates and more", [one for one in large if one.space >= HUNDRED]),
         ("sparse filters", [one for one in large if one.stage.startswith("sparse/")]),
     ):
         if some:
@@ -200,9 +227,9 @@ def _claim(regrets: Iterable[float]) -> Claim:
     return Claim(statistics.median(known), ninety, known[-1], statistics.mean(known))
 
 
-def name_of(key: Key) -> str:
+def name_of(parts: Parts) -> str:
     """A sweep's short name, by which what Optuna loses on it is kept."""
-    return hashlib.sha256(key.text.encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(key.text for key, _ in parts).encode()).hexdigest()[:16]
 
 
 def percent(regret: float | None) -> str:
@@ -221,11 +248,11 @@ NAMES = {
 def ask_optuna(folder: Path) -> Path:
     """Writes what Optuna loses on a folder's sweeps of MANY candidates or more. Needs Optuna."""
     made = {}
-    for key, tried in whole(tuned.journals(folder)):
-        found, orders, _ = ordered(key, tried)
-        if len(found) >= MANY and orders:
-            regrets = of_optuna(replay.Sweep(found, tried.values()), orders)
-            made[name_of(key)] = {name: [round(one, 5) for one in each] for name, each in regrets.items()}
+    for parts in sweeps(folder):
+        sweep, orders, _ = ordered(parts)
+        if len(sweep.space) >= MANY and orders:
+            regrets = of_optuna(sweep, orders)
+            made[name_of(parts)] = {name: [round(one, 5) for one in each] for name, each in regrets.items()}
     path = folder / OPTUNA
     path.write_bytes(lzma.compress(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1).encode()))
     return path

@@ -2,14 +2,16 @@
 
 A filter that is pruned to V:2:M is one of 2:4, too, and a dense one: `storages`. `ways` ranks all stages of all
 storages by time, recorded or predicted; `tune_pruning` has that for every pattern of a matrix of weights, beside the
-magnitude that the pattern keeps, and the frontier of both. With seconds to spend, and a GPU, the ways are searched.
+magnitude that the pattern keeps, and the frontier of both. With seconds to spend, and a GPU, all ways are searched as
+one space (`joined`), in which a candidate says how the filters are stored.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +24,10 @@ from dwlab.model import sparse
 from dwlab.problems import ProblemError
 from dwlab.problems.layers import Pointwise, SparsePointwise
 from dwlab.problems.sparsity import kept_magnitude
+from dwlab.records.journal import Candidate
 from dwlab.tuning import running, strategies
-from dwlab.tuning.search import SearchError, search
-from dwlab.tuning.space import subject
+from dwlab.tuning.search import Bench, SearchError, search
+from dwlab.tuning.space import Space, SpaceError, by, listed, subject
 
 PATTERNS = ("2:4", *(f"{V}:2:{M}" for V in (32, 64, 128) for M in (8, 16, 32)))
 FINALISTS = 3
@@ -43,8 +46,13 @@ class Way:
 
     @property
     def storage(self) -> str:
-        """ "64:2:16", "2:4" or "dense"."""
-        return getattr(self.problem, "pattern", "dense")
+        """See `storage_of`."""
+        return storage_of(self.problem)
+
+
+def storage_of(problem: Pointwise) -> str:
+    """ "64:2:16", "2:4" or "dense"."""
+    return getattr(problem, "pattern", "dense")
 
 
 def storages(layer: SparsePointwise) -> tuple[Pointwise, ...]:
@@ -128,15 +136,61 @@ def tune_pruning(
 
 def _measured(layer: SparsePointwise | None, predicted: Way, seconds: float) -> Way:
     """The fastest of all stages and tiles of all storages."""
-    given = (predicted.problem,) if layer is None else storages(layer)
-    found = []
-    for problem in given:
-        id = f"{problem.op}/{problem.main_path}"
-        what, here = subject(id), gpus.at_hand()
-        with contextlib.suppress(SearchError), running.bench(id, problem) as bench:
-            its = what.space(problem, here)
-            strategy = strategies.named("model", 0, what.order(problem, its, here))
-            made = search(its, bench, strategy, seconds=seconds / len(given))
-            us = statistics.median(made.tried[made.winner].times_us)
-            found.append(Way(problem, what.stage(made.candidate), us, "measured"))
-    return min(found, key=lambda way: way.us, default=predicted)
+    here, parts, spaces, logs = gpus.at_hand(), {}, {}, []
+    for problem in (predicted.problem,) if layer is None else storages(layer):
+        what, name = subject(f"{problem.op}/{problem.main_path}"), storage_of(problem)
+        with contextlib.suppress(SpaceError):  # no stage takes it so
+            spaces[name] = what.space(problem, here)
+            parts[name] = problem, what
+            logs += what.corrected(problem, spaces[name], here).tolist()
+    found, order = joined(spaces, logs)
+    try:
+        with contextlib.ExitStack() as stack:
+            its = {
+                name: stack.enter_context(running.bench(what.id, problem)) for name, (problem, what) in parts.items()
+            }
+            made = search(found, Stored(its), strategies.named("model", 0, order(logs)), seconds=seconds)
+    except SearchError:
+        return predicted
+    problem, what = parts[made.candidate["storage"]]
+    return Way(problem, what.stage(made.candidate), statistics.median(made.tried[made.winner].times_us), "measured")
+
+
+def joined(spaces: Mapping[str, Space], logs: Sequence[float]) -> tuple[Space, Callable[[Sequence[float]], list[int]]]:
+    """The spaces of a layer's storages as one: what ships, in the storage that it is expected to be fastest in, first.
+
+    logs: of the predicted times of all candidates, one space after the other. The second: from such logs an order of
+    the space, the first before all.
+    """
+    every = [{"storage": name} | dict(one) for name, space in spaces.items() for one in space.candidates]
+    firsts = itertools.accumulate((len(one) for one in spaces.values()), initial=0)
+    default = min([*firsts][:-1], key=lambda place: logs[place])
+    places = [default, *(one for one in range(len(every)) if one != default)]
+    made = listed([every[one] for one in places])
+    return made, lambda some: by([some[one] for one in places])
+
+
+class Stored:
+    """The benches of a layer's storages as one: each candidate's storage says whose it is."""
+
+    def __init__(self, benches: Mapping[str, Bench]):
+        self.benches, self.exact = benches, any(getattr(one, "exact", False) for one in benches.values())
+
+    def judge(self, candidate: Candidate) -> None:
+        """See Bench, as the others."""
+        self._of(candidate).judge(_without(candidate))
+
+    def time_us(self, candidate: Candidate) -> float:
+        """One round."""
+        return self._of(candidate).time_us(_without(candidate))
+
+    def resources(self, candidate: Candidate) -> dict[str, float]:
+        """Resources, as far as known."""
+        return self._of(candidate).resources(_without(candidate))
+
+    def _of(self, candidate: Candidate) -> Bench:
+        return self.benches[candidate["storage"]]
+
+
+def _without(candidate: Candidate) -> Candidate:
+    return {name: value for name, value in candidate.items() if name != "storage"}

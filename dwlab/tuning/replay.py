@@ -22,7 +22,7 @@ from dwlab.records.journal import Candidate, Journal, Key, Tried, text
 from dwlab.tuning import learned
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import FIRST
-from dwlab.tuning.space import Space, digest, subject
+from dwlab.tuning.space import Space, digest, listed, subject
 from dwlab.tuning.strategies import Strategy
 
 
@@ -109,10 +109,7 @@ def is_whole(key: Key, tried: Mapping[str, Tried]) -> bool:
 
 def recorded_space(tried: Mapping[str, Tried], default: Candidate | None = None) -> Space:
     """The space of a whole sweep, in the order in which it was recorded, the default, if it is there, first."""
-    candidates = sorted((one.candidate for one in tried.values()), key=lambda one: one != default)
-    names = list(dict.fromkeys(name for one in candidates for name in one))
-    values = {name: tuple(dict.fromkeys(one.get(name) for one in candidates)) for name in names}
-    return Space({name: given for name, given in values.items() if len(given) > 1}, tuple(candidates), {})
+    return listed(sorted((one.candidate for one in tried.values()), key=lambda one: one != default))
 
 
 def seen(paths: Iterable[Path], without: Problem | None = None, doublings: float = 0) -> list[learned.Seen]:

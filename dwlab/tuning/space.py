@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dwlab.gpu import machine
 from dwlab.kernels import choices, levels, registry
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
@@ -104,6 +105,13 @@ def space(
             raise SpaceError(f"the default {text(default)} is none of the candidates")
         found.sort(key=lambda one: one != default)  # stable: the others keep their order
     return Space(values, tuple(found), dict(refused))
+
+
+def listed(candidates: Sequence[Candidate]) -> Space:
+    """The space of these candidates, in this order."""
+    names = dict.fromkeys(name for one in candidates for name in one)
+    values = {name: tuple(dict.fromkeys(one.get(name) for one in candidates)) for name in names}
+    return Space({name: given for name, given in values.items() if len(given) > 1}, tuple(candidates), {})
 
 
 def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
@@ -265,11 +273,22 @@ class Subject:
         known: what was timed of its stages, in place of all records. seen: what sweeps of other layers say of where the
         predictions are wrong (`replay.seen`).
         """
+        return by(self.corrected(problem, found, gpu, known, seen))
+
+    def corrected(
+        self,
+        problem: Problem,
+        found: Space,
+        gpu: Any = None,
+        known: Sequence[choices.Sample] | None = None,
+        seen: Sequence[learned.Seen] = (),
+    ) -> np.ndarray:
+        """`predicted`, corrected by what was seen of other layers."""
         logs = self.predicted(problem, found, gpu, known)
         place, tiles = learned.place(problem, self.path), learned.sizes(found.candidates)
         for id, here in self.by_stage(found.candidates):
             logs[here] += learned.correction(id, place, tiles[here], seen)
-        return sorted(range(len(found)), key=lambda i: (i != 0, logs[i]))
+        return logs
 
     def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
         """(id, places of the candidates that are its) of each of its stages that has some."""
@@ -284,8 +303,9 @@ class Subject:
     def predicted(
         self, problem: Problem, found: Space, gpu: Any = None, known: Sequence[choices.Sample] | None = None
     ) -> np.ndarray:
-        """The logarithm of each candidate's predicted time over the least: of a stage's tiles by `Tiles.cost`; of a
-        stage by what it is expected to take (kernels.choices), UNTIMED more than the best if it was never timed.
+        """The logarithm of each candidate's predicted time: of a stage's tiles by `Tiles.cost`; of a stage by what it
+        is expected to take (kernels.choices), UNTIMED more than the best if it was never timed. Of a path of which some
+        stages were timed, of microseconds.
         """
         here, layer = gpus.of(gpu), getattr(problem, "kernel_key", problem)
         expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
@@ -296,12 +316,16 @@ class Subject:
         ]
         least = {name: min(c for n, c in zip(names, costs, strict=True) if n == name) for name in set(names)}
         untimed = min(expected.values(), default=0.0) + UNTIMED
+        sheet = machine.datasheet(here.name) if expected else None
+        work = problem.compulsory_bytes(self.path), problem.flops_of(self.path)
+        scale = math.log(choices.least_us(*work, vars(sheet.ceilings))) if sheet and sheet.ceilings else 0.0
         logs = [
-            (0.0 if self.is_stage else expected.get(name, untimed))
+            scale
+            + (0.0 if self.is_stage else expected.get(name, untimed))
             + (math.log(cost / least[name]) if least[name] > 0 else 0.0)
             for name, cost in zip(names, costs, strict=True)
         ]
-        return np.array(logs) - min(logs)
+        return np.array(logs)
 
 
 def subject(id: str) -> Subject:
@@ -309,6 +333,11 @@ def subject(id: str) -> Subject:
     if id.count("/") == 1:
         return Subject(id, registry.stages(*id.split("/")))
     return Subject(id, (registry.stage(id.removesuffix(tuned.OPTIONS)),))
+
+
+def by(logs: Sequence[float]) -> list[int]:
+    """Places by predicted time, the first before all."""
+    return sorted(range(len(logs)), key=lambda i: (i != 0, logs[i]))
 
 
 def _tile(candidate: Candidate) -> TileConfig:
