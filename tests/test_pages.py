@@ -680,19 +680,19 @@ def test_launches_after_a_search():
 
 
 def test_what_optuna_loses():
-    folder = ROOT / "dwlab/records/tuning"
-    lost, sparse = json.loads(lzma.open(folder / "optuna.json.xz").read())["sweeps"], set()
-    for file in folder.glob("*.jsonl.xz"):
-        for key in (json.loads(line)["line"]["key"] for line in lzma.open(file)):
-            if key["subject"].startswith("sparse/"):
-                key["sparsity"] = re.search(r"(?<= )(\d+:)?\d+:\d+\b", key["problem"])[0]  # older lines lack it
-                sparse.add(hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16])
+    kept = json.loads(lzma.open(ROOT / "dwlab/records/tuning/optuna.json.xz").read())
+    lost, of = kept["sweeps"], kept["of"]
+    groups = {
+        "all": [*lost.values()],
+        "of 100": [one for name, one in lost.items() if of[name][1] >= 100],
+        "sparse": [one for name, one in lost.items() if of[name][0].startswith("sparse/")],
+    }
     ways = {"Optuna": "optuna", "Optuna after the five of *no near layer*": "optuna+far"}
     shown = tables("docs/results/tuning.md")["tuning-claims"]
     assert {row["search"] for row in shown} >= {*ways}
     for row in shown:
-        here = [one for name, one in lost.items() if name in sparse or row["sweeps"].startswith("all")]
-        same(row["sweeps"], len(here))
+        (here,) = (each for group, each in groups.items() if row["sweeps"].startswith(group))
+        same(row["sweeps"].removeprefix("of 100 "), len(here))
         if way := ways.get(row["search"]):
             for place, most in enumerate((5, 10, 20)):
                 each = sorted(100 * one[way][place] for one in here)

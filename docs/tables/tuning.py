@@ -247,14 +247,15 @@ NAMES = {
 
 def ask_optuna(folder: Path) -> Path:
     """Writes what Optuna loses on a folder's sweeps of MANY candidates or more. Needs Optuna."""
-    made = {}
+    made, of = {}, {}
     for parts in sweeps(folder):
         sweep, orders, _ = ordered(parts)
         if len(sweep.space) >= MANY and orders:
-            regrets = of_optuna(sweep, orders)
-            made[name_of(parts)] = {name: [round(one, 5) for one in each] for name, each in regrets.items()}
+            name, regrets = name_of(parts), of_optuna(sweep, orders)
+            made[name] = {search: [round(one, 5) for one in each] for search, each in regrets.items()}
+            of[name] = parts[0][0].subject, len(sweep.space)
     path = folder / OPTUNA
-    path.write_bytes(lzma.compress(json.dumps({"budgets": BUDGETS, "sweeps": made}, indent=1).encode()))
+    path.write_bytes(lzma.compress(json.dumps({"budgets": BUDGETS, "sweeps": made, "of": of}, indent=1).encode()))
     return path
 
 
