@@ -5,7 +5,6 @@ that each ratio was compared.
 """
 
 import functools
-import hashlib
 import itertools
 import json
 import lzma
