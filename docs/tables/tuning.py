@@ -130,7 +130,7 @@ def ordered(parts: Parts) -> tuple[replay.Sweep, Orders, str]:
             knows = {"model": (known, replay.seen(ships, problem)), "cost": (known, [])}
             knows["far"] = _of_others(what, problem, NEAR), replay.seen(ships, problem, NEAR)
             for name, one in knows.items():
-                logs[name] += what.corrected(problem, found, gpu, *one).tolist()
+                logs[name] += what.predicted(problem, found, gpu, *one).tolist()
             for one in its.values():
                 tagged = one.candidate if len(parts) == 1 else {"storage": storage} | dict(one.candidate)
                 tried[text(tagged)] = replace(one, candidate=tagged)

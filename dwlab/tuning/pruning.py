@@ -86,7 +86,7 @@ def _searched(given: Iterable[Pointwise], here: gpus.Gpu) -> Iterator[tuple[Poin
         what = subject(f"{problem.op}/{problem.main_path}")
         with contextlib.suppress(SpaceError):  # no stage takes it
             space = what.space(problem, here)
-            yield problem, what, space, what.corrected(problem, space, here).tolist()
+            yield problem, what, space, what.predicted(problem, space, here).tolist()
 
 
 @dataclass(frozen=True)

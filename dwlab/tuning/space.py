@@ -260,35 +260,9 @@ class Subject:
         if why := only.why_not(problem, here):
             raise SpaceError(f"{self.id} does not take {problem}: {why}")
 
-    def order(
-        self,
-        problem: Problem,
-        found: Space,
-        gpu: Any = None,
-        known: Sequence[choices.Sample] | None = None,
-        seen: Sequence[learned.Seen] = (),
-    ) -> list[int]:
-        """Places in its space, the least predicted time first, the default before all.
-
-        known: what was timed of its stages, in place of all records. seen: what sweeps of other layers say of where the
-        predictions are wrong (`replay.seen`).
-        """
-        return by(self.corrected(problem, found, gpu, known, seen))
-
-    def corrected(
-        self,
-        problem: Problem,
-        found: Space,
-        gpu: Any = None,
-        known: Sequence[choices.Sample] | None = None,
-        seen: Sequence[learned.Seen] = (),
-    ) -> np.ndarray:
-        """`predicted`, corrected by what was seen of other layers."""
-        logs = self.predicted(problem, found, gpu, known)
-        place, tiles = learned.place(problem, self.path), learned.sizes(found.candidates)
-        for id, here in self.by_stage(found.candidates):
-            logs[here] += learned.correction(id, place, tiles[here], seen)
-        return logs
+    def order(self, *given: Any, **how: Any) -> list[int]:
+        """Places in its space, the least predicted time first, the default before all. As `predicted` has them."""
+        return by(self.predicted(*given, **how))
 
     def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
         """(id, places of the candidates that are its) of each of its stages that has some."""
@@ -301,11 +275,19 @@ class Subject:
         return candidate.get("stage", self.stages[0].name)
 
     def predicted(
-        self, problem: Problem, found: Space, gpu: Any = None, known: Sequence[choices.Sample] | None = None
+        self,
+        problem: Problem,
+        found: Space,
+        gpu: Any = None,
+        known: Sequence[choices.Sample] | None = None,
+        seen: Sequence[learned.Seen] = (),
     ) -> np.ndarray:
         """The logarithm of each candidate's predicted time: of a stage's tiles by `Tiles.cost`; of a stage by what it
         is expected to take (kernels.choices), UNTIMED more than the best if it was never timed. Of a path of which some
         stages were timed, of microseconds.
+
+        known: what was timed of its stages, in place of all records. seen: what sweeps of other layers say of where the
+        predictions are wrong (`replay.seen`).
         """
         here, layer = gpus.of(gpu), getattr(problem, "kernel_key", problem)
         expected = {} if self.is_stage else _expected(self.stages, problem, here, known)
@@ -319,13 +301,16 @@ class Subject:
         sheet = machine.datasheet(here.name) if expected else None
         work = problem.compulsory_bytes(self.path), problem.flops_of(self.path)
         scale = math.log(choices.least_us(*work, vars(sheet.ceilings))) if sheet and sheet.ceilings else 0.0
-        logs = [
+        logs = np.array([
             scale
             + (0.0 if self.is_stage else expected.get(name, untimed))
             + (math.log(cost / least[name]) if least[name] > 0 else 0.0)
             for name, cost in zip(names, costs, strict=True)
-        ]
-        return np.array(logs)
+        ])  # fmt: skip
+        place, sizes = learned.place(problem, self.path), learned.sizes(found.candidates)
+        for id, its in self.by_stage(found.candidates):
+            logs[its] += learned.correction(id, place, sizes[its], seen)
+        return logs
 
 
 def subject(id: str) -> Subject:
