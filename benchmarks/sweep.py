@@ -7,6 +7,7 @@ layers of the image networks with the largest share of their network's bytes, at
 problems, and the sparse source's products; sparse layers in each way to store them. What is tuned is the path, if all
 stages have no more than LARGEST candidates together, else the stage that runs there: of more than LARGEST tiles the
 NEAR that are nearest to a tile that ships, which differ from it in the fewest parameters, and by the fewest doublings.
+--options: of the stage that is launched there the compiler's options and instructions, with its tile.
 
 What the journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several
 processes compile, one at a time uses the GPU, and a kernel is compiled once for all batches of its layer. A candidate
@@ -108,13 +109,18 @@ def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
         yield path, [(one,) for one in (PAPER, *ROWS)]
 
 
-def tuned_there(problem: Problem, path: str, gpu: gpus.Gpu) -> tuple[Subject, Space] | None:
+def tuned_there(problem: Problem, path: str, gpu: gpus.Gpu, options: bool = False) -> tuple[Subject, Space] | None:
     """The path, if it has more than one candidate and at most LARGEST; else its stage that is expected to be fastest,
-    with the tiles `near` those that ship. None if no stage runs, or there is nothing to choose.
+    with the tiles `near` those that ship. options: the compiler's options of the stage that is launched, in their
+    place. None if no stage runs, or there is nothing to choose.
     """
     whole = subject(f"{problem.op}/{path}")
     if not (takers := whole.takers(problem, gpu)):
         return None
+    if options:
+        best = choices.ranking(problem, path, gpu.name or None, among=takers)[0]
+        whole = subject(best.id + tuned.OPTIONS)
+        return None if best.tiles is None else (whole, whole.space(problem, gpu))
     if len(found := whole.space(problem, gpu)) > LARGEST:
         whole = subject(choices.fastest(takers, problem, gpu=gpu.name or None)[0].id)
         found = near(whole.space(problem, gpu))
@@ -137,14 +143,14 @@ def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
     return len(doublings), sum(doublings)
 
 
-def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = ()) -> list[Task]:
-    """The sweeps, in the order of `problems`. only: of these "OP/PATH", or of all."""
+def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: bool = False) -> list[Task]:
+    """The sweeps, in the order of `problems`. only: of these "OP/PATH", or of all. options: see `tuned_there`."""
     tasks: dict[tuple[str, Problem], Task] = {}
     for path, layers in problems():
         kept = 0
         for layer in layers:
             mine = [one for one in layer if not only or f"{layer[0].op}/{path}" in only]
-            found = [(*its, one) for one in mine if (its := tuned_there(one, path, gpu))]
+            found = [(*its, one) for one in mine if (its := tuned_there(one, path, gpu, options))]
             for what, space, problem in found:
                 tasks.setdefault((what.id, problem), Task(what, problem, space))
             kept += bool(found)
@@ -283,10 +289,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--each", type=whole(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
     )
     parser.each("--only", (), "only this OP/PATH")
+    parser.add_argument("--options", action="store_true", help="the compiler's options in place of tiles")
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
     options = parser.parse_args(arguments)
     if options.list:
-        todo = planned(gpus.H200, options.each, options.only)
+        todo = planned(gpus.H200, options.each, options.only, options.options)
         for task in todo:
             print(f"{len(task.space):5,}  {task.subject.id:28}  {task.problem}")
         print(f"{len(todo)} problems, {sum(len(task.space) for task in todo):,} candidates on {gpus.H200.name}")
@@ -297,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
     journal.check_writable()
     until = time.monotonic() + options.seconds
-    tasks = planned(here, options.each, options.only)
+    tasks = planned(here, options.each, options.only, options.options)
     rows, trouble = [], ""
     with tempfile.TemporaryDirectory() as folder:
         workers = []

@@ -273,6 +273,22 @@ def test_a_sweep_without_the_tile_that_ships_compares_nothing(tmp_path, monkeypa
     assert row.default is None and not row.regrets and not tuning.claims([row])
 
 
+def test_sweeps_of_options_say_which_come_first(tmp_path):
+    what, tiles = space.subject(f"{TENSOR}{tuned.OPTIONS}"), space.subject(TENSOR)
+    found, fast = what.space(LAYER, gpus.H200), 64
+    faster = [one["max_registers"] == fast for one in found.candidates]
+    its = key(subject=what.id, problem=str(replace(LAYER, C=96, F=160)), space=found.digest)
+    for one, quick in zip(found.candidates, faster, strict=True):
+        Journal(tmp_path / "a.jsonl").append(its, Tried(one, times_us=(4.0 if quick else 5.0,) * 4))
+    seen = replay.seen([tmp_path / "a.jsonl"])
+    assert [one.stage for one in seen] == [what.id]
+    first, *others = what.order(LAYER, found, gpus.H200, seen=seen)
+    assert first == 0 and all(faster[place] for place in others[: sum(faster)])
+    assert what.order(LAYER, found, gpus.H200) == [*range(len(found))]
+    listed = tiles.space(LAYER, gpus.H200)
+    assert tiles.order(LAYER, listed, gpus.H200, seen=seen) == tiles.order(LAYER, listed, gpus.H200)
+
+
 def test_a_model_knows_nothing_of_the_layer_at_hand():
     what, problem = space.subject("pointwise/forward"), layers.problem("N=32 C=728 F=728 H=14 W=14 NHWC bias relu")
     known = choices.recorded("pointwise")["pointwise", "forward"]
@@ -1012,6 +1028,13 @@ def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
         path = space.subject(f"{one.problem.op}/{one.subject.path}")
         assert one.subject.is_stage == (len(path.space(one.problem, gpus.H200)) > sweep.LARGEST)
     assert {one.subject.is_stage for one in planned} == {True, False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
+        options = sweep.planned(gpus.H200, 1, ("pointwise/forward", "fused/dwpw"), options=True)
+    assert options and all(len(one.space) >= 28 and one.subject.has_options for one in options)
+    for one in options:
+        path, stage = one.subject.path, one.subject.id.removesuffix(tuned.OPTIONS)
+        assert stage == choices.ranking(one.problem, path, gpus.H200.name)[0].id
     assert "fused" in {one.problem.op for one in planned}
 
 

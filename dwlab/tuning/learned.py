@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from dwlab.kernels import levels
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.problems import Problem
 from dwlab.records.journal import Candidate
@@ -27,6 +28,7 @@ NOISE = 0.1
 """The part of an error's spread in which no other candidate has a part."""
 
 FIELDS = tuple(one.name for one in fields(TileConfig))
+SIZES = (*FIELDS, *levels.LEVELS, *levels.INSTRUCTIONS)
 
 
 @dataclass(frozen=True, eq=False)  # `_solved` keeps by which they are
@@ -66,8 +68,8 @@ def place(problem: Problem, path: str) -> np.ndarray:
 
 
 def sizes(candidates: Sequence[Candidate]) -> np.ndarray:
-    """Sizes of tiles as doublings: (candidates, FIELDS)."""
-    return np.log2([[1 + one.get(name, 0) for name in FIELDS] for one in candidates])
+    """Sizes of tiles, and of the compiler's options, as doublings: (candidates, SIZES)."""
+    return np.log2([[1 + one.get(name, 0) for name in SIZES] for one in candidates])
 
 
 def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[Seen]) -> np.ndarray:

@@ -133,8 +133,6 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
             continue
         try:
             what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
-            if what.has_options:  # they say nothing of tiles
-                continue
             kept = recorded_space(tried)
             logs = what.predicted(problem, kept, gpu_of(key))
             place, tiles = learned.place(problem, what.path), learned.sizes(kept.candidates)

@@ -265,9 +265,9 @@ class Subject:
         return by(self.predicted(*given, **how))
 
     def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
-        """(id, places of the candidates that are its) of each of its stages that has some."""
+        """(id, places of its candidates) of each of its stages that has some; of options with their mark."""
         names = np.array([self.name(one) for one in candidates])
-        places = [(one.id, np.flatnonzero(names == one.name)) for one in self.stages]
+        places = [(self.id if self.is_stage else one.id, np.flatnonzero(names == one.name)) for one in self.stages]
         return [(id, here) for id, here in places if len(here)]
 
     def name(self, candidate: Candidate) -> str:
