@@ -873,13 +873,10 @@ def test_patterns_for_a_budget_and_what_is_measured(monkeypatch):
         with pytest.raises(error, match=says):
             pruning.tune_pruning(*bad)
     monkeypatch.setattr(pruning, "target", SimpleNamespace(mode="gpu"))
-    benches = lambda id, problem: contextlib.nullcontext(Inline(Favouring(("stage", "naive"))))  # noqa: E731
-    monkeypatch.setattr(running, "bench", benches)
-    asked = []
-    judge = pruning.Stored.judge
-    monkeypatch.setattr(pruning.Stored, "judge", lambda one, its: asked.append(its["storage"]) or judge(one, its))
+    made = {id: Favouring(("stage", "naive")) for id in ("sparse/forward", "pointwise/forward")}
+    monkeypatch.setattr(running, "bench", lambda id, problem: contextlib.nullcontext(Inline(made[id])))
     measured = pruning.tune_pruning(w, PRODUCT, 0.5, patterns=("2:4",), seconds=60)
-    assert {"2:4", "dense"} == set(asked)
+    assert all(one.asked for one in made.values())  # both storages, in one search
     assert (measured.ways["2:4"].how, measured.ways["2:4"].us, measured.ways["2:4"].stage.name) == (
         "measured",
         1.0,

@@ -375,20 +375,9 @@ def curve_text(losses: Sequence[float]) -> str:
     return "\n".join(lines)
 
 
-def plot(losses: Sequence[float], path: Path, title: str = "") -> None:
-    """The loss curve as a picture."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(range(1, len(losses) + 1), losses, color="black", linewidth=1)
-    axes.set(xlabel="step", ylabel="loss (RMSLE)", title=title)
-    figure.savefig(path)
-
-
 def register(command: commandline.Register) -> None:
     """Adds `train`."""
-    example = "example: python -m dwlab train --epochs 5 --checkpoint run.pt --plot loss.png"
+    example = "example: python -m dwlab train --epochs 5 --checkpoint run.pt"
     add, whole, default = command("train", main, example).add_argument, commandline.whole, "default: %(default)s"
     stages = "best, a stage such as naive, or torch, torch_inside, fft, toeplitz (PyTorch's)"
     files = "two CSV files (default: the shipped meters)"
@@ -406,7 +395,6 @@ def register(command: commandline.Register) -> None:
     add("--checkpoint", type=commandline.file_name(""), metavar="FILE", help="save the training there")
     add("--save-every", type=whole(1), default=50, metavar="N", help="steps (default: %(default)s)")
     add("--resume", action="store_true", help="go on from the checkpoint")
-    add("--plot", type=commandline.file_name(".png", ".svg", ".pdf"), metavar="FILE", help="draw the loss curve")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -451,7 +439,4 @@ def main(args: argparse.Namespace) -> int:
             print(f"resumed after step {done.resumed_at:,}")
         if len(done.losses) == done.resumed_at:
             print(f"nothing was left to do: all {done.resumed_at:,} steps are done; give more --epochs or --steps")
-    if args.plot:  # comes last: one that cannot be written costs itself alone
-        plot(done.losses, Path(args.plot), f"S4ConvD, convolution: {stage}")
-        terminal.wrote(args.plot)
     return 0

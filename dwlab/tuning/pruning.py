@@ -14,6 +14,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +148,7 @@ def _measured(layer: SparsePointwise | None, predicted: Way, seconds: float) -> 
         with contextlib.ExitStack() as stack:
             benches = {name: stack.enter_context(running.bench(what.id, problem))
                        for name, (problem, what, *_) in parts.items()}  # fmt: skip
-            made = search(found, Stored(benches), strategies.named("model", 0, order(logs)), seconds=seconds)
+            made = search(found, _bench(benches), strategies.named("model", 0, order(logs)), seconds=seconds)
     except SearchError:
         return predicted
     problem, what, *_ = parts[made.candidate["storage"]]
@@ -167,27 +169,15 @@ def joined(spaces: Mapping[str, Space], logs: Sequence[float]) -> tuple[Space, C
     return made, lambda some: by([some[one] for one in places])
 
 
-class Stored:
+def _bench(benches: Mapping[str, Bench]) -> Any:
     """The benches of a layer's storages as one: each candidate's storage says whose it is."""
 
-    def __init__(self, benches: Mapping[str, Bench]):
-        self.benches, self.exact = benches, any(getattr(one, "exact", False) for one in benches.values())
+    def of(name: str) -> Callable[[Candidate], Any]:
+        def ask(candidate: Candidate) -> Any:
+            left = {one: value for one, value in candidate.items() if one != "storage"}
+            return getattr(benches[candidate["storage"]], name)(left)
 
-    def judge(self, candidate: Candidate) -> None:
-        """See Bench, as the others."""
-        self._of(candidate).judge(_without(candidate))
+        return ask
 
-    def time_us(self, candidate: Candidate) -> float:
-        """One round."""
-        return self._of(candidate).time_us(_without(candidate))
-
-    def resources(self, candidate: Candidate) -> dict[str, float]:
-        """Resources, as far as known."""
-        return self._of(candidate).resources(_without(candidate))
-
-    def _of(self, candidate: Candidate) -> Bench:
-        return self.benches[candidate["storage"]]
-
-
-def _without(candidate: Candidate) -> Candidate:
-    return {name: value for name, value in candidate.items() if name != "storage"}
+    exact = any(getattr(one, "exact", False) for one in benches.values())
+    return SimpleNamespace(exact=exact, **{name: of(name) for name in ("judge", "time_us", "resources")})

@@ -436,7 +436,7 @@ else:
 #
 # ## A training that may be killed
 #
-#     python -m dwlab train --epochs 20 --checkpoint run.pt --plot loss.png
+#     python -m dwlab train --epochs 20 --checkpoint run.pt
 #
 # Press Ctrl-C, or kill it, and type the same once more with `--resume`. It goes on as if nothing had happened: on a
 # CPU, with the same bits. For that a checkpoint holds more than the parameters: the velocities of the optimizer, the
