@@ -122,7 +122,8 @@ def tuned_there(problem: Problem, path: str, gpu: gpus.Gpu, options: bool = Fals
         whole = subject(best.id + tuned.OPTIONS)
         return None if best.tiles is None else (whole, whole.space(problem, gpu))
     if len(found := whole.space(problem, gpu)) > LARGEST:
-        whole = subject(choices.fastest(takers, problem, gpu=gpu.name or None)[0].id)
+        ranked = choices.fastest(takers, problem, gpu=gpu.name or None)
+        whole = subject(next(one for one in ranked if one.tiles is not None).id)
         found = near(whole.space(problem, gpu))
     return (whole, found) if len(found) > 1 else None
 
