@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ from dwlab.problems.sparsity import kept_magnitude
 from dwlab.records.journal import Candidate
 from dwlab.tuning import running, strategies
 from dwlab.tuning.search import Bench, SearchError, search
-from dwlab.tuning.space import Space, SpaceError, Subject, by, listed, subject
+from dwlab.tuning.space import Space, SpaceError, by, listed, subject
 
 PATTERNS = ("2:4", *(f"{V}:2:{M}" for V in (32, 64, 128) for M in (8, 16, 32)))
 FINALISTS = 3
@@ -65,30 +64,27 @@ def storages(layer: SparsePointwise) -> tuple[Pointwise, ...]:
 
 
 def ways(layer: SparsePointwise, gpu: machine.Machine | None = None) -> tuple[Way, ...]:
-    """The fastest stage of each storage of a layer on a GPU, the fastest first: by records of it, else by the time that
-    it is expected to take.
+    """The fastest stage of each storage of a layer on a GPU, the fastest first: by records of it, else by the cost that
+    its tiles are chosen by.
     """
     here, name = gpus.of(gpu), None if gpu is None else gpu.name
     found = []
     for problem in storages(layer):
-        row = choices.fastest_row(problem, None, name or here.name)
-        if row and row.gpu == (name or here.name):
-            stage = next(one for one in choices.takers(problem, None, gpu) if one.id == row.id)
-            found.append(Way(problem, stage, row.time_us, "recorded"))
-        else:
-            for _, what, space, logs in _searched([problem], here):
-                log, best = min(zip(logs, space.candidates, strict=True), key=lambda one: one[0])
-                found.append(Way(problem, what.stage(best), math.exp(log), "predicted"))
+        if row := choices.fastest_row(problem, None, name or here.name):
+            if row.gpu == (name or here.name):
+                found.append(Way(problem, next(s for s in choices.takers(problem, None, gpu) if s.id == row.id),
+                                 row.time_us, "recorded"))  # fmt: skip
+                continue
+        found += sorted(_predicted(problem, gpu, here), key=lambda way: way.us)[:1]
     return tuple(sorted(found, key=lambda way: way.us))
 
 
-def _searched(given: Iterable[Pointwise], here: gpus.Gpu) -> Iterator[tuple[Pointwise, Subject, Space, list[float]]]:
-    """Of each that some stage takes: its path, the path's space, and of each candidate the logarithm of its µs."""
-    for problem in given:
-        what = subject(f"{problem.op}/{problem.main_path}")
-        with contextlib.suppress(SpaceError):  # no stage takes it
-            space = what.space(problem, here)
-            yield problem, what, space, what.predicted(problem, space, here).tolist()
+def _predicted(problem: Pointwise, gpu: machine.Machine | None, here: gpus.Gpu) -> Iterable[Way]:
+    for one in choices.takers(problem, None, gpu):
+        if one.tiles is not None and (config := one.config(problem, here)) is not None:
+            us = one.tiles.cost(problem.kernel_key, problem.N, config, here).time / 1e3
+            if us:  # else its tile is chosen by a rule
+                yield Way(problem, one, us, "predicted")
 
 
 @dataclass(frozen=True)
@@ -127,8 +123,10 @@ def tune_pruning(
     kept = {form: kept_magnitude(w, form) for form in patterns} | {"dense": 1.0}
     layers = {form: SparsePointwise(**sizes, pattern=form) for form in patterns}
     every = {form: ways(one, gpu) for form, one in layers.items()}
-    found = {form: its[0] for form, its in every.items()}
+    found = {form: its[0] for form, its in every.items() if its}
     found |= {way.storage: way for its in every.values() for way in its if way.storage == "dense"}
+    if not found:
+        raise ValueError(f"no stage of which a time is known takes {layer} on {gpus.of(gpu)}")
     front = sparse.frontier(kept, {form: way.us for form, way in found.items()})
     if seconds and target.mode == "gpu":
         finalists = [one.pattern for one in front if one.kept >= keep][:FINALISTS]
@@ -140,18 +138,22 @@ def tune_pruning(
 
 def _measured(layer: SparsePointwise | None, predicted: Way, seconds: float) -> Way:
     """The fastest of all stages and tiles of all storages."""
-    given = (predicted.problem,) if layer is None else storages(layer)
-    parts = {storage_of(problem): (problem, *rest) for problem, *rest in _searched(given, gpus.at_hand())}
-    logs = [log for *_, its in parts.values() for log in its]
-    found, order = joined({name: space for name, (_, _, space, _) in parts.items()}, logs)
+    parts, spaces, logs = {}, {}, []
+    for problem in (predicted.problem,) if layer is None else storages(layer):
+        what, name = subject(f"{problem.op}/{problem.main_path}"), storage_of(problem)
+        with contextlib.suppress(SpaceError):  # no stage takes it so
+            spaces[name] = what.space(problem, gpus.at_hand())
+            parts[name] = problem, what
+            logs += what.predicted(problem, spaces[name], gpus.at_hand()).tolist()
+    found, order = joined(spaces, logs)
     try:
         with contextlib.ExitStack() as stack:
             benches = {name: stack.enter_context(running.bench(what.id, problem))
-                       for name, (problem, what, *_) in parts.items()}  # fmt: skip
+                       for name, (problem, what) in parts.items()}  # fmt: skip
             made = search(found, _bench(benches), strategies.named("model", 0, order(logs)), seconds=seconds)
     except SearchError:
         return predicted
-    problem, what, *_ = parts[made.candidate["storage"]]
+    problem, what = parts[made.candidate["storage"]]
     return Way(problem, what.stage(made.candidate), statistics.median(made.tried[made.winner].times_us), "measured")
 
 
