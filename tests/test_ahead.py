@@ -205,3 +205,37 @@ def test_a_payload_becomes_a_kernel_with_its_code():
     done = subprocess.run([sys.executable, "-c", CHECK], input=given, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     assert b".text." in done.stdout
+
+
+LINKED = """
+import struct
+from dwlab.compiler import precompile as ahead, process
+process.stand_in((9, 0))
+from dwlab.kernels import levels, registry
+from dwlab.kernels.tiling import gpu as gpus
+from dwlab.problems.layers import Pointwise
+
+def code(made):  # what is executable of an ELF file: names are of other lengths
+    elf = bytes(made.library.get_cubin((9, 0, "a")).code)
+    (start,), (size, count) = struct.unpack_from("<Q", elf, 0x28), struct.unpack_from("<HH", elf, 0x3A)
+    heads = (struct.unpack_from("<IIQQQQ", elf, start + size * i) for i in range(count))
+    return [elf[at : at + length] for _, _, flags, _, at, length in heads if flags & 4]
+
+problem = Pointwise(1, 64, 64, 7, 7, layout="NHWC")
+with gpus.using(gpus.H200):
+    stage = registry.stage("pointwise/forward/tensor")
+    kernel, types, threads = stage.kernel_for(problem), ahead.types_of(stage, problem), stage.launch(problem).threads
+for options in ({"max_registers": 40}, {"min_blocks": 4}, {"max_registers": 64, "fastmath": 1}):
+    options = levels.DEFAULT | options
+    wanted, same = (levels.made(kernel, its, threads) for its in (options, levels.unlimited(options)))
+    right, other = process._compiled(wanted, types), process._compiled(same, types)
+    again = ahead.rebuilt(ahead.packed(other, texts=True))
+    again = ahead.linked_again(again, wanted.targetoptions.get("max_registers"), options["min_blocks"])
+    assert code(again) == code(right) != code(other), options
+"""
+
+
+@needs_compiler
+def test_a_kernel_linked_again_with_other_limits_is_the_one_compiled_with_them():
+    done = subprocess.run([sys.executable, "-c", LINKED], capture_output=True, timeout=600)
+    assert done.returncode == 0, done.stderr.decode()

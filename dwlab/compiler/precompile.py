@@ -13,6 +13,7 @@ import copy
 import os
 import pickle
 import random
+import re
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -150,12 +151,29 @@ def load(path: str | os.PathLike[str]) -> int:
     return len(found)
 
 
-def packed(compiled: Any) -> bytes:
-    """The payload of a compiled kernel: its machine code, without the texts that it was made of, 50 times as long."""
+def packed(compiled: Any, texts: bool = False) -> bytes:
+    """The payload of a compiled kernel: its machine code, without the long texts that it was made of, or with the one
+    that `linked_again` takes.
+    """
     states = compiled._reduce_states()
     library = copy.copy(states["codelibrary"])
-    library._llvm_strs, library._ptx_cache = [], {}
+    library._llvm_strs, library._ptx_cache = library.llvm_strs if texts else [], {}
     return pickle.dumps(states | {"codelibrary": library})
+
+
+def linked_again(compiled: Any, max_registers: int | None, min_blocks: int) -> Any:
+    """A compiled kernel with other limits of registers, without Numba's part of the work. min_blocks: in place of those
+    of its launch bounds, if it has some: the rest of its LLVM IR is the same for all. For the present GPU.
+    """
+    from numba.cuda.dispatcher import _Kernel
+
+    states = compiled._reduce_states()
+    library = states["codelibrary"] = copy.copy(states["codelibrary"])
+    library._llvm_strs = [re.sub(r'(!"minctasm", i32) \d+', rf"\1 {min_blocks}", one) for one in library.llvm_strs]
+    library._ptx_cache, library._ltoir_cache, library._max_registers = {}, {}, max_registers
+    library._cubin_cache, library._linkerinfo_cache, library._cufunc_cache = {}, {}, {}
+    library.get_cubin(library._ensure_cc(None))
+    return _Kernel._rebuild(**states)
 
 
 def rebuilt(payload: bytes) -> Any:

@@ -56,6 +56,11 @@ def of_kernel(kernel: Any, compute_capability: tuple[int, ...]) -> dict[str, tup
     return found
 
 
+def unlimited(options: Mapping[str, int]) -> dict[str, int]:
+    """The options of a kernel that differs in its limits of registers alone; one with launch bounds keeps some."""
+    return dict(options) | {"max_registers": 0, "min_blocks": min(options["min_blocks"], 1)}
+
+
 def made(kernel: Any, options: Mapping[str, int], threads: int) -> Any:
     """The kernel compiled with these of LEVELS and INSTRUCTIONS; itself if all are 0. threads: of its launch."""
     if not any(options.values()):
@@ -78,8 +83,13 @@ def made(kernel: Any, options: Mapping[str, int], threads: int) -> Any:
 def _made(kernel: Any, options: tuple[tuple[str, Any], ...], swaps: tuple[tuple[str, str], ...] = ()) -> Any:
     before = getattr(kernel, "targetoptions", {})
     kept = {name: before[name] for name in ("max_registers", "fastmath") if before.get(name)}
-    function = _Swapped(dict(swaps)).function(kernel.py_func) if swaps else kernel.py_func
-    return cuda.jit(**{**kept, **dict(options)})(function)
+    return cuda.jit(**{**kept, **dict(options)})(_swapped(kernel.py_func, swaps))
+
+
+@functools.cache
+def _swapped(python: FunctionType, swaps: tuple[tuple[str, str], ...]) -> FunctionType:
+    """Once for all options, which share the device functions that are compiled for it."""
+    return _Swapped(dict(swaps)).function(python)
 
 
 def instructions(kernel: Any) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from dwlab.compiler import precompile
 from dwlab.gpu import machine, specs, target
+from dwlab.kernels import levels
 from dwlab.kernels.registry import Stage
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems import Problem
@@ -111,19 +112,23 @@ class StageBench:
         return stage
 
     def _compile(self, stage: Stage, candidate: Candidate) -> None:
-        """Or takes what was compiled before, and keeps what was not."""
+        """Or takes what was compiled before, and keeps what was not. One that differs from another in its limits of
+        registers alone is that one, linked again.
+        """
         kernel, types = stage.kernel_for(self.problem), precompile.types_of(stage, self.problem)
-        if self.folder is None:
-            kernel.compile(types)
-            return
         name = f"{stage.id} {self.problem} {text(candidate)} {types}"  # the compiler's options among them
-        kept = self.folder / hashlib.sha256(name.encode()).hexdigest()
-        if types not in kernel.overloads and kept.exists():
-            kernel.add_overload(precompile.rebuilt(kept.read_bytes()), types)
+        kept = self.folder / hashlib.sha256(name.encode()).hexdigest() if self.folder else None
+        if types not in kernel.overloads:
+            if kept and kept.exists():
+                kernel.add_overload(precompile.rebuilt(kept.read_bytes()), types)
+            elif self.subject.has_options and (same := levels.unlimited(candidate)) != candidate:
+                made = self._compiled(same).kernel_for(self.problem).overloads[types]
+                limits = kernel.targetoptions.get("max_registers"), candidate["min_blocks"]
+                kernel.add_overload(precompile.linked_again(made, *limits), types)
         kernel.compile(types)
-        if not kept.exists():
+        if kept and not kept.exists():
             with contextlib.suppress(Exception):  # what cannot be kept is compiled again
-                made = precompile.packed(kernel.overloads[types])
+                made = precompile.packed(kernel.overloads[types], texts=self.subject.has_options)
                 part = kept.with_suffix(f".{os.getpid()}")
                 part.write_bytes(made)
                 part.replace(kept)
