@@ -282,11 +282,11 @@ def test_sweeps_of_options_say_which_come_first(tmp_path):
         Journal(tmp_path / "a.jsonl").append(its, Tried(one, times_us=(4.0 if quick else 5.0,) * 4))
     seen = replay.seen([tmp_path / "a.jsonl"])
     assert [one.stage for one in seen] == [what.id]
-    first, *others = what.order(LAYER, found, gpus.H200, seen=seen)
+    first, *others = space.by(what.predicted(LAYER, found, gpus.H200, seen=seen))
     assert first == 0 and all(faster[place] for place in others[: sum(faster)])
-    assert what.order(LAYER, found, gpus.H200) == [*range(len(found))]
+    assert space.by(what.predicted(LAYER, found, gpus.H200)) == [*range(len(found))]
     listed = tiles.space(LAYER, gpus.H200)
-    assert tiles.order(LAYER, listed, gpus.H200, seen=seen) == tiles.order(LAYER, listed, gpus.H200)
+    assert not (tiles.predicted(LAYER, listed, gpus.H200, seen=seen) - tiles.predicted(LAYER, listed, gpus.H200)).any()
 
 
 def test_a_model_knows_nothing_of_the_layer_at_hand():
@@ -667,7 +667,6 @@ def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
     assert all(one | asis == tile | asis for one in found.candidates) and len(found) >= 20
     assert not any(one["max_registers"] and one["min_blocks"] for one in found.candidates)
     assert {sum(one[name] > 0 for name in levels.INSTRUCTIONS) for one in found.candidates} == {0, 1}
-    assert sorted(what.order(LAYER, found)) == list(range(len(found)))
     plain = what.stage(found.candidates[0]).kernel_for(LAYER)
     assert plain is stage(TENSOR).kernel_for(LAYER)
     threads = stage(TENSOR).launch(LAYER).threads
@@ -909,7 +908,7 @@ def test_sweeps_of_all_storages_are_one_sweep(tmp_path):
     sparse, dense = tuning.rows(tmp_path)
     assert (sparse.stage, dense.stage) == (f"sparse/forward{tuning.STORED}", "pointwise/forward")
     assert sparse.space > dense.space and sparse.note == "" and "model" in sparse.regrets
-    swept = tuning.ordered(next(iter(tuning.sweeps(tmp_path))))[0]
+    swept = tuning.predicted(next(iter(tuning.sweeps(tmp_path))))[0]
     assert {one["storage"] for one in swept.space.candidates} == {"2:4", "dense"}
     assert swept.space.candidates[swept.medians.index(swept.best_us)]["storage"] == "2:4"
 

@@ -70,7 +70,7 @@ def test_a_stages_space_is_its_tiles_that_fit_the_gpu():
     large, small = (what.space(layer, gpus.Gpu((cc, 0), 80)) for cc in (9, 8))
     assert large.candidates[0] == asdict(one.config(layer, gpus.Gpu((9, 0), 80)))
     assert 1 < len(small) <= len(large)
-    order = what.order(layer, large, gpus.Gpu((9, 0), 80))
+    order = space.by(what.predicted(layer, large, gpus.Gpu((9, 0), 80)))
     assert order[0] == 0 and sorted(order) == list(range(len(large)))
     tiles = [TileConfig(**large.candidates[i]) for i in order[1:]]
     times = [one.tiles.cost(layer.kernel_key, 1, tile, gpus.Gpu((9, 0), 80)).time for tile in tiles]
@@ -91,7 +91,7 @@ def test_a_paths_space_has_its_stages_with_their_tiles():
     assert {"naive", "tensor"} < names and len({frozenset(one) for one in made.candidates}) == 1
     alone = space.subject("pointwise/forward/tensor").space(layer)
     assert sum(one["stage"] == "tensor" for one in made.candidates) == len(alone)
-    order = what.order(layer, made)
+    order = space.by(what.predicted(layer, made))
     assert order[0] == 0 and sorted(order) == list(range(len(made)))
     # Stages were timed on such layers: naive is expected to be behind every tile of tensor's least.
     assert made.candidates[order[1]]["stage"] != "naive"
@@ -334,15 +334,15 @@ def sweep(seed=0, size=200, broken=0.1):
         bad = i > 0 and rng.random() < broken
         times = tuple(true * rng.uniform(0.99, 1.01) for _ in range(11))
         tried.append(Tried(one, "incorrect", "wrong") if bad else Tried(one, times_us=times))
-    return replay.Sweep(made, tried), sorted(range(len(made)), key=predicted.__getitem__)
+    return replay.Sweep(made, tried), [math.log(one) for one in predicted]
 
 
 def test_a_models_search_on_a_replay_is_near_the_best_after_a_twentieth_and_beats_chance():
     regrets, chances = [], []
     for seed in range(20):
-        recorded, order = sweep(seed)
+        recorded, predicted = sweep(seed)
         budget = len(recorded.space) // 20
-        regrets.append(replay.regrets(recorded, strategies.ordered(order), budget)[-1])
+        regrets.append(replay.regrets(recorded, strategies.model(predicted), budget)[-1])
         chances.append(replay.regrets(recorded, strategies.random(seed), budget)[-1])
     assert statistics.median(regrets) < 0.05 and statistics.mean(regrets) < statistics.mean(chances)
 
@@ -358,7 +358,12 @@ def test_an_exhaustive_search_takes_the_best_of_the_sweep():
 
 def test_every_strategy_begins_with_the_default_and_proposes_nothing_twice():
     made = space.space({"a": (1, 2, 3), "b": (1, 2)}, default={"a": 2, "b": 2})
-    chosen = [strategies.ordered([3, 1]), strategies.exhaustive, strategies.random(1)]
+    chosen = [
+        strategies.ordered([3, 1]),
+        strategies.model([4.0, 2.0, math.inf, 1.0, 3.0, 2.0]),
+        strategies.exhaustive,
+        strategies.random(1),
+    ]
     for strategy in chosen:
         places = list(strategy(made))
         assert places[0] == 0 and len(set(places)) == len(places)
@@ -443,7 +448,7 @@ def test_a_winner_that_is_wrong_now_does_not_win(tmp_path):
     [(OSError(28, "No space left on device"), "No space"), (PermissionError(13, "Permission denied"), "Perm")],
 )
 def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(tmp_path, monkeypatch, error, says):
-    recorded, order = sweep(2, size=40)
+    recorded, predicted = sweep(2, size=40)
     journal, real, left = Journal(tmp_path / "j.jsonl"), os.fsync, iter(range(3))
 
     def fsync(file):
@@ -454,11 +459,11 @@ def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(
     how = {"journal": journal, "key": KEY, "most": 10}
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
-        found = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+        found = search.search(recorded.space, recorded, strategies.model(predicted), **how)
     kept = journal.results(KEY)
     assert says in found.trouble and len(kept) == 3 and journal.unused == {} and found.timed == 10
     journal.path.write_bytes(journal.path.read_bytes() + b"".join(found.unsaved))  # where there is room again
-    again = search.search(recorded.space, recorded, strategies.ordered(order), **how)
+    again = search.search(recorded.space, recorded, strategies.model(predicted), **how)
     assert again.winner == found.winner and again.timed == 0 and again.trouble == ""
 
 

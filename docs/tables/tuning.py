@@ -15,6 +15,7 @@ import hashlib
 import json
 import lzma
 import math
+import re
 import statistics
 import sys
 from collections import Counter
@@ -34,6 +35,7 @@ from dwlab.report.rows import geometric, grouped, measured_on
 from dwlab.text import tabular
 from dwlab.text.tabular import Col, Markdown, of_rows
 from dwlab.tuning import learned, pruning, replay, strategies
+from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import SpaceError, Subject, by, subject
 
 BUDGETS = (5, 10, 20)
@@ -41,11 +43,13 @@ MANY = 20
 """Candidates of a space of which searches are compared: of a smaller one the budgets are most or all."""
 HUNDRED = 100
 """Of so many 5 % are five."""
+STEADY = 0.1
+"""Beyond this between a candidate's first rounds and its race a sweep's times are of two conditions."""
 STORED = ", in each storage"
 SEEDS = range(20)
 OF_OPTUNA = range(5)
 NEAR = 1
-Orders = dict[str, list[int]]
+Predicted = dict[str, list[float]]
 """model: by predicted cost, corrected by sweeps of other layers; far: of layers that are not near; cost: not at all."""
 
 
@@ -55,7 +59,7 @@ Kept = Mapping[str, Mapping[str, Sequence[float]]]
 
 @dataclass(frozen=True)
 class Row:
-    """A sweep. space: valid candidates. default: the shipped candidate's regret, None if it is none of them or failed;
+    """A sweep. space: valid candidates. stages: theirs. default: the shipped candidate's regret, None if it is none of them or failed;
     regrets: of each search, at BUDGETS. note: why nothing is compared. What was timed is of its day, the default and
     the model's order are today's.
     """
@@ -64,6 +68,7 @@ class Row:
     problem: str
     gpu: str
     space: int
+    stages: frozenset[str] = frozenset()
     default: float | None = None
     regrets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     note: str = ""
@@ -75,11 +80,14 @@ Parts = Sequence[tuple[Key, dict[str, Tried]]]
 
 def row(parts: Parts, kept: Kept) -> Row:
     """The row of one of the `sweeps`. Raises ReplayError if no candidate was right."""
-    (key, _), (sweep, orders, note) = parts[0], ordered(parts)
-    made = Row(key.subject + STORED * (len(parts) > 1), key.problem, key.gpu, len(sweep.space), note=note)
-    if not orders:
+    (key, _), (sweep, logs, note) = parts[0], predicted(parts)
+    stages = frozenset(f"{it.subject}/{one.candidate['stage']}" if "stage" in one.candidate else it.subject
+                       for it, tried in parts for one in tried.values())  # fmt: skip
+    made = Row(key.subject + STORED * (len(parts) > 1), key.problem, key.gpu, len(sweep.space), stages, note=note)
+    if not logs:
         return made
-    searches = {name: [strategies.ordered(order)] for name, order in orders.items()}
+    searches = {name: [strategies.model(its)] for name, its in logs.items()}
+    searches["cost"] = [strategies.ordered(by(logs["cost"]))]
     searches |= {"random": [*map(strategies.random, SEEDS)], "exhaustive": [strategies.exhaustive]}
     regrets = {name: mean(sweep, all_) for name, all_ in searches.items()}
     regrets |= {name: tuple(one) for name, one in kept.get(name_of(parts), {}).items()}
@@ -93,9 +101,9 @@ def mean(sweep: replay.Sweep, all_: Sequence[strategies.Strategy]) -> tuple[floa
     return tuple(statistics.mean(run[min(most, len(run)) - 1] for run in runs) for most in BUDGETS)
 
 
-def of_optuna(sweep: replay.Sweep, orders: Orders) -> dict[str, tuple[float, ...]]:
+def of_optuna(sweep: replay.Sweep, logs: Predicted) -> dict[str, tuple[float, ...]]:
     """Regrets of Optuna's sampler, which begins with the default, or with that and the first five of "far"."""
-    first = {"optuna": (), "optuna+far": orders["far"][:5]}
+    first = {"optuna": (), "optuna+far": [*replay.proposed(sweep, strategies.model(logs["far"]), 5)]}
     return {
         name: mean(sweep, [strategies.optuna(seed, places) for seed in OF_OPTUNA]) for name, places in first.items()
     }
@@ -111,10 +119,10 @@ def _of_today(key: Key, tried: dict[str, Tried]) -> dict[str, Tried]:
     return left if any(one.ok for one in left.values()) else tried
 
 
-def ordered(parts: Parts) -> tuple[replay.Sweep, Orders, str]:
-    """The recorded sweep, orders of its space, and why there are none: a stage or a tile of another time.
+def predicted(parts: Parts) -> tuple[replay.Sweep, Predicted, str]:
+    """The recorded sweep, what is predicted of its space, and why nothing is: a stage or a tile of another time.
 
-    Without an order the first candidate is not what ships; searches begin with that, so none is compared then.
+    Then the first candidate is not what ships; searches begin with that, so none is compared.
     """
     plain = replay.Sweep(replay.recorded_space(parts[0][1]), parts[0][1].values())
     try:
@@ -123,7 +131,8 @@ def ordered(parts: Parts) -> tuple[replay.Sweep, Orders, str]:
         for key, its in parts:
             what, problem = subject(key.subject), layers.stored(layers.problem(key.problem), key.dtype)
             gpu, known, storage = replay.gpu_of(key), _of_others(what, problem), pruning.storage_of(problem)
-            default = what.default(problem, gpu, known=known)
+            # of options: of the tile that is launched
+            default = what.default(problem, gpu, measured=what.has_options, known=known)
             if text(default) not in its:
                 return plain, {}, "the tile that ships today is none of its candidates"
             found = spaces[storage] = replay.recorded_space(its, default)
@@ -134,8 +143,8 @@ def ordered(parts: Parts) -> tuple[replay.Sweep, Orders, str]:
             for one in its.values():
                 tagged = one.candidate if len(parts) == 1 else {"storage": storage} | dict(one.candidate)
                 tried[text(tagged)] = replace(one, candidate=tagged)
-        whole, order = (found, by) if len(parts) == 1 else pruning.joined(spaces, logs["model"])
-        return replay.Sweep(whole, tried.values()), {name: order(one) for name, one in logs.items()}, ""
+        whole, placed = (found, list) if len(parts) == 1 else pruning.joined(spaces, logs["model"])
+        return replay.Sweep(whole, tried.values()), {name: placed(one) for name, one in logs.items()}, ""
     except Exception as error:  # what was recorded outlives stages, their fields and their models
         return plain, {}, f"no model orders it today ({type(error).__name__}: {error})"
 
@@ -147,6 +156,12 @@ def _of_others(what: Subject, problem: Problem, doublings: float = 0) -> list[ch
     return [
         one for one in known if len(one.place) != len(place) + 1 or not learned.close(one.place[1:], place, doublings)
     ]
+
+
+def apart(one: Tried) -> float:
+    """How far the median of a candidate's race is from that of its first rounds, as a fraction."""
+    first, raced = one.times_us[:FIRST], one.times_us[FIRST:]
+    return abs(statistics.median(raced) / statistics.median(first) - 1) if raced else 0.0
 
 
 def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
@@ -166,6 +181,8 @@ def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
                 left["recorded in part"] += 1
             elif not any(one.ok for one in tried.values()):
                 left["without a right candidate"] += 1
+            elif any(apart(one) > STEADY for one in tried.values()):
+                left[f"timed twice with more than {STEADY:.0%} between"] += 1
             else:
                 left["swept again later"] += of in found
                 found[of] = key, _of_today(key, tried)
@@ -249,9 +266,9 @@ def ask_optuna(folder: Path) -> Path:
     """Writes what Optuna loses on a folder's sweeps of MANY candidates or more. Needs Optuna."""
     made, of = {}, {}
     for parts in sweeps(folder):
-        sweep, orders, _ = ordered(parts)
-        if len(sweep.space) >= MANY and orders:
-            name, regrets = name_of(parts), of_optuna(sweep, orders)
+        sweep, logs, _ = predicted(parts)
+        if len(sweep.space) >= MANY and logs:
+            name, regrets = name_of(parts), of_optuna(sweep, logs)
             made[name] = {search: [round(one, 5) for one in each] for search, each in regrets.items()}
             of[name] = parts[0][0].subject, len(sweep.space)
     path = folder / OPTUNA
@@ -282,7 +299,13 @@ def _claims(found: list[Row]) -> str:
         for name, each in by.items()
     ]  # fmt: skip
     head = ["sweeps", "search", *(f"{most} candidates" for most in BUDGETS)]
-    return tabular.markdown(head, body, {0, 1})
+    large = [one for one in found if one.regrets and one.space >= HUNDRED]
+    of = {(learned.layer_of(one.problem), *re.findall(r"\d+:[\d:]+", one.problem)) for one in large}
+    stages = {id.removesuffix(tuned.OPTIONS) for one in large for id in one.stages}
+    return (
+        f"{tabular.markdown(head, body, {0, 1})}\nThe spaces of {HUNDRED} candidates and more are of {len(of)} layers, "
+        f"{sum(len(one) > 1 for one in of)} of them with sparse filters, and of {len(stages)} stages.\n"
+    )
 
 
 def gpus() -> Markdown:

@@ -9,7 +9,7 @@ import importlib.util
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ class TuneError(ValueError):
 
 @dataclass(frozen=True)
 class Task:
-    """A space on a problem, the order of its model, what times of it hold for, and what they are, in words."""
+    """A space on a problem, what its model predicts, what times of it hold for, and what they are, in words."""
 
     subject: Subject
     problem: Problem
     space: Space
-    order: list[int]
+    predicted: Sequence[float]
     key: Key
     how: str
 
@@ -58,7 +58,9 @@ def register(command: commandline.Register) -> None:
     )
     add = command("tune", main, examples).add_argument
     most = "candidates (default: a twentieth of them, 20 at least; exhaustive and with --budget all)"
-    order = "in which order: model (by predicted cost, the default), random, exhaustive or optuna"
+    order = (
+        "in which order: model (by predicted cost and what it has measured, the default), random, exhaustive or optuna"
+    )
     add(
         "stage",
         metavar="OP/PATH/STAGE",
@@ -110,7 +112,7 @@ def main(args: argparse.Namespace) -> int:
 def _searched(
     task: Task, bench: Bench, firsts: Firsts | None, journal: Journal | None, args: argparse.Namespace
 ) -> int:
-    chosen = strategies.named(args.strategy, args.seed, task.order)
+    chosen = strategies.named(args.strategy, args.seed, task.predicted)
     most = args.most
     if most is None and args.budget is None and args.strategy != "exhaustive":
         most = max(LEAST, math.ceil(PART * len(task.space)))
@@ -258,7 +260,7 @@ def _here(what: Subject, problem: Problem, key: Key, short: str) -> Task:
     taken = _problem_of(key)
     found = what.space(taken, gpu)
     how_so = how(key) + (f", on {taken} in place of {problem}" if taken != problem else "")
-    return Task(what, taken, found, what.order(taken, found, gpu, seen=replay.seen(_shipped())), key, how_so)
+    return Task(what, taken, found, what.predicted(taken, found, gpu, seen=replay.seen(_shipped())), key, how_so)
 
 
 def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tuple[Task, Bench]:
@@ -273,11 +275,11 @@ def _replayed(what: Subject, problem: Problem, args: argparse.Namespace) -> tupl
     here = replay.gpu_of(key)
     shipped = what.default(problem, here)
     found = replay.recorded_space(sweep.tried, shipped)
-    order = what.order(problem, found, here, seen=replay.seen(_shipped(), problem))
+    predicted = what.predicted(problem, found, here, seen=replay.seen(_shipped(), problem))
     how_so = f"replayed from {args.replay}; {how(key)}"
     if found.candidates[0] != shipped:
         how_so += "; the tile that ships today is not among the candidates: the first recorded is called the default"
-    task = Task(what, problem, found, order, key, how_so)
+    task = Task(what, problem, found, predicted, key, how_so)
     return task, replay.Sweep(found, sweep.tried.values())
 
 

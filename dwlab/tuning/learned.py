@@ -78,7 +78,7 @@ def correction(stage: str, here: np.ndarray, tiles: np.ndarray, known: Iterable[
     if not same:
         return np.zeros(len(tiles))
     of, places, there, solved = _solved(same)
-    found = _alike(tiles, there) * (SHARED + (1 - SHARED) * _alike(here[None], places))[:, of] @ solved
+    found = alike(tiles, there) * (SHARED + (1 - SHARED) * alike(here[None], places))[:, of] @ solved
     return found - found.mean()
 
 
@@ -88,11 +88,12 @@ def _solved(same: tuple[Seen, ...]) -> tuple[np.ndarray, ...]:
     of = np.repeat(np.arange(len(same)), [len(one.error) for one in same])
     places, there = np.array([one.place for one in same]), np.concatenate([one.tiles for one in same])
     error = np.concatenate([one.error - one.error.mean() for one in same])
-    problems = SHARED + (1 - SHARED) * _alike(places, places)
-    covariance = _alike(there, there) * problems[of][:, of] + NOISE**2 * np.eye(len(error))
+    problems = SHARED + (1 - SHARED) * alike(places, places)
+    covariance = alike(there, there) * problems[of][:, of] + NOISE**2 * np.eye(len(error))
     return of, places, there, np.linalg.solve(covariance, error)
 
 
-def _alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+def alike(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """(some, others): 1 for the same sizes, the less the more doublings lie between them."""
     squares = (some**2).sum(1)[:, None] + (others**2).sum(1) - 2 * some @ others.T
     return np.exp(-np.sqrt(np.maximum(squares, 0.0)))

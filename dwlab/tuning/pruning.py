@@ -29,7 +29,7 @@ from dwlab.problems.sparsity import kept_magnitude
 from dwlab.records.journal import Candidate
 from dwlab.tuning import running, strategies
 from dwlab.tuning.search import Bench, SearchError, search
-from dwlab.tuning.space import Space, SpaceError, by, listed, subject
+from dwlab.tuning.space import Space, SpaceError, listed, subject
 
 PATTERNS = ("2:4", *(f"{V}:2:{M}" for V in (32, 64, 128) for M in (8, 16, 32)))
 FINALISTS = 3
@@ -85,6 +85,9 @@ def _predicted(problem: Pointwise, gpu: machine.Machine | None, here: gpus.Gpu) 
             us = one.tiles.cost(problem.kernel_key, problem.N, config, here).time / 1e3
             if us:  # else its tile is chosen by a rule
                 yield Way(problem, one, us, "predicted")
+
+
+Placed = Callable[[Sequence[float]], list[float]]
 
 
 @dataclass(frozen=True)
@@ -145,30 +148,32 @@ def _measured(layer: SparsePointwise | None, predicted: Way, seconds: float) -> 
             spaces[name] = what.space(problem, gpus.at_hand())
             parts[name] = problem, what
             logs += what.predicted(problem, spaces[name], gpus.at_hand()).tolist()
-    found, order = joined(spaces, logs)
+    found, placed = joined(spaces, logs)
     try:
         with contextlib.ExitStack() as stack:
             benches = {name: stack.enter_context(running.bench(what.id, problem))
                        for name, (problem, what) in parts.items()}  # fmt: skip
-            made = search(found, _bench(benches), strategies.named("model", 0, order(logs)), seconds=seconds)
+            made = search(found, _bench(benches), strategies.model(placed(logs)), seconds=seconds)
     except SearchError:
         return predicted
     problem, what = parts[made.candidate["storage"]]
     return Way(problem, what.stage(made.candidate), statistics.median(made.tried[made.winner].times_us), "measured")
 
 
-def joined(spaces: Mapping[str, Space], logs: Sequence[float]) -> tuple[Space, Callable[[Sequence[float]], list[int]]]:
+def joined(
+    spaces: Mapping[str, Space], logs: Sequence[float]
+) -> tuple[Space, Callable[[Sequence[float]], list[float]]]:
     """The spaces of a layer's storages as one: what ships, in the storage that it is expected to be fastest in, first.
 
-    logs: of the predicted times of all candidates, one space after the other. The second: from such logs an order of
-    the space, the first before all.
+    logs: of the predicted times of all candidates, one space after the other. The second: brings such logs into the
+    space's order.
     """
     every = [{"storage": name} | dict(one) for name, space in spaces.items() for one in space.candidates]
     firsts = itertools.accumulate((len(one) for one in spaces.values()), initial=0)
     default = min([*firsts][:-1], key=lambda place: logs[place])
     places = [default, *(one for one in range(len(every)) if one != default)]
     made = listed([every[one] for one in places])
-    return made, lambda some: by([some[one] for one in places])
+    return made, lambda some: [some[one] for one in places]
 
 
 def _bench(benches: Mapping[str, Bench]) -> Any:

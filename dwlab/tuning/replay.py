@@ -6,10 +6,12 @@ up. `regret` is what a search lost: the recorded median of its choice over the l
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,19 +147,19 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
     return tuple(found)
 
 
+def proposed(sweep: Sweep, strategy: Strategy, most: int | None = None) -> Iterator[int]:
+    """The places that a strategy proposes, which is told the median of each one's first rounds."""
+    proposals, sent = strategy(sweep.space), None
+    with contextlib.suppress(StopIteration):
+        for _ in range(len(sweep.space) if most is None else most):
+            yield (place := proposals.send(sent))
+            sent = sweep.firsts[place] if math.isfinite(sweep.firsts[place]) else None
+
+
 def regrets(sweep: Sweep, strategy: Strategy, most: int | None = None) -> list[float]:
     """After each candidate that a strategy proposes, the regret of the best so far by first rounds, without a race."""
-    proposals, sent, best, found = strategy(sweep.space), None, (math.inf, math.inf), []
-    while most is None or len(found) < most:
-        try:
-            place = proposals.send(sent)
-        except StopIteration:
-            break
-        first = sweep.firsts[place]
-        sent = first if math.isfinite(first) else None
-        best = min(best, (first, sweep.regret(place)))
-        found.append(best[1])
-    return found
+    found = ((sweep.firsts[place], sweep.regret(place)) for place in proposed(sweep, strategy, most))
+    return [regret for _, regret in itertools.accumulate(found, min)]
 
 
 def moved(one: Sweep, other: Sweep) -> float:

@@ -64,9 +64,9 @@ def _searched(id: str, problem: Problem, journal: Journal, seconds: float) -> No
     journal.check_writable(key)
     before = what.default(problem, here, measured=True)  # what runs without a search is to be the first in the race
     found = replace(found, candidates=tuple(sorted(found.candidates, key=lambda one: one != before)))
-    order = what.order(problem, found, here, seen=replay.seen(tuned.journals(tuned.FOLDER)))
+    predicted = what.predicted(problem, found, here, seen=replay.seen(tuned.journals(tuned.FOLDER)))
     with bench(id, problem) as its:
-        made = search(found, its, strategies.named("model", 0, order), seconds=seconds, journal=journal, key=key)
+        made = search(found, its, strategies.model(predicted), seconds=seconds, journal=journal, key=key)
     if made.winner and 0 in made.tied:  # no faster beyond chance than what runs without a search
         made.save(journal, key, replace(made.tried[0], won=True))
     tuned.reread()

@@ -18,7 +18,7 @@ from typing import Protocol
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, Tried, encoded, text
 from dwlab.tuning.race import BAIL, ROUNDS, Out, race
 from dwlab.tuning.space import Space
-from dwlab.tuning.strategies import Strategy
+from dwlab.tuning.strategies import Strategy, ordered
 
 FINALISTS = 8
 """Candidates of a race at most, the fastest of their first rounds, and the default."""
@@ -131,8 +131,8 @@ def search(
 ) -> Found:
     """The fastest candidate of at most `most`, in about so many seconds. One candidate alone is checked, not timed.
 
-    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`); `bench`, on one of them,
-    has the race. For strategies that learn nothing while they search: not Optuna's.
+    firsts: measures candidates' first rounds on several GPUs (`pool.Pool`); `bench`, on one of them, has the race. What
+    a strategy proposes before it has seen a time: not for Optuna's.
 
     A journal's line says which candidate won, unless it is the only one. Raises SearchError where every candidate
     failed.
@@ -148,8 +148,9 @@ def search(
     proposals, sent = strategy(space), None
     best = math.inf
     if firsts is not None and len(space) > 1:
-        places = itertools.islice(strategy(space), most)
-        todo = [space.candidates[place] for place in places if text(space.candidates[place]) not in known]
+        ahead = [*itertools.islice(proposals, most)]
+        proposals = ordered(ahead)(space)
+        todo = [space.candidates[place] for place in ahead if text(space.candidates[place]) not in known]
         for tried in firsts(todo, 1 if exact else FIRST, until):
             known[text(tried.candidate)] = tried
             new.add(text(tried.candidate))

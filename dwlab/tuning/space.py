@@ -260,10 +260,6 @@ class Subject:
         if why := only.why_not(problem, here):
             raise SpaceError(f"{self.id} does not take {problem}: {why}")
 
-    def order(self, *given: Any, **how: Any) -> list[int]:
-        """Places in its space, the least predicted time first, the default before all. As `predicted` has them."""
-        return by(self.predicted(*given, **how))
-
     def by_stage(self, candidates: Sequence[Candidate]) -> list[tuple[str, np.ndarray]]:
         """(id, places of its candidates) of each of its stages that has some; of options with their mark."""
         names = np.array([self.name(one) for one in candidates])

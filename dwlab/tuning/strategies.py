@@ -2,17 +2,32 @@
 
 A strategy is a generator that yields a place in the space and is sent what came of it, µs or None for a candidate that
 failed. It never proposes a place twice, and place 0, the shipped default, always comes first.
+
+The model's prediction is the mean of a Gaussian process over candidates, which learns from each time that is measured:
+how slow all are (LEVEL, of the logarithm of times), and where the prediction is wrong (SPREAD), which is alike for
+candidates of which few parameters differ by few doublings (REACH).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import random as _random
 from collections.abc import Callable, Generator, Iterable, Sequence
 
+import numpy as np
+
 from dwlab.problems import nearest
+from dwlab.tuning.learned import alike
 from dwlab.tuning.space import Space
 
+LEVEL, SPREAD, REACH, NOISE = 1.0, 0.1, 2.0, 0.01
+CAUTION = 0.5
+"""Standard deviations by which a candidate may be faster than it is expected to be, in the order of what is tried."""
+LEARNED = 100
+"""Times from which a search learns: then it goes on in the order that it has."""
+APART = 100.0
+"""Doublings between two values that are no numbers."""
 STARTUP = 3
 """Trials that Optuna's sampler draws at random, its own are 10: a search here has 5 to 20 in all."""
 NAMES = ("model", "random", "exhaustive", "optuna")
@@ -26,12 +41,12 @@ Proposals = Generator[int, float | None, None]
 Strategy = Callable[[Space], Proposals]
 
 
-def named(name: str, seed: int = 0, order: Sequence[int] | None = None) -> Strategy:
-    """One of NAMES. order: places, the best predicted first, which "model" needs. Raises StrategyError."""
+def named(name: str, seed: int = 0, predicted: Sequence[float] | None = None) -> Strategy:
+    """One of NAMES. predicted: logarithms of times, which "model" needs. Raises StrategyError."""
     if name == "model":
-        if order is None:
+        if predicted is None:
             raise StrategyError("the strategy 'model' needs predicted costs: give cost=…, or take random or exhaustive")
-        return ordered(order)
+        return model(predicted)
     if name == "optuna":
         if importlib.util.find_spec("optuna") is None:
             raise StrategyError("the strategy 'optuna' needs Optuna, which is not installed: pip install '.[search]'")
@@ -46,13 +61,58 @@ def _each(places: Iterable[int]) -> Proposals:
         yield place
 
 
-def ordered(places: Sequence[int]) -> Strategy:
-    """The places in this order: what a model of times predicts, the best first (`space.model_order`)."""
+def ordered(places: Iterable[int]) -> Strategy:
+    """The places in this order."""
 
     def propose(space: Space) -> Proposals:
         yield from _each(dict.fromkeys((0, *places)))
 
     return propose
+
+
+def model(predicted: Sequence[float]) -> Strategy:
+    """The least expected time next, by predicted logarithms and what the search has seen; in the predicted order while
+    it has seen none.
+    """
+
+    def propose(space: Space) -> Proposals:
+        logs = np.array(predicted, float)
+        logs[~np.isfinite(logs)] = max(logs[np.isfinite(logs)], default=0.0) + LEVEL
+        sizes, expected, left = _sizes(space) / REACH, logs, np.ones(len(space), bool)
+        seen: list[int] = []
+        errors: list[float] = []
+        place = 0
+        while True:
+            us = yield place
+            left[place] = False
+            if not left.any():
+                return
+            if us and len(seen) < LEARNED:
+                seen.append(place)
+                errors.append(math.log(us) - logs[place])
+                expected = logs + _learned(sizes, seen, errors)
+            place = int(np.flatnonzero(left)[expected[left].argmin()])
+
+    return propose
+
+
+def _learned(sizes: np.ndarray, seen: Sequence[int], errors: Sequence[float]) -> np.ndarray:
+    """What is added to each prediction, less CAUTION."""
+    covariance = LEVEL**2 + SPREAD**2 * alike(sizes[seen], sizes)
+    noisy = covariance[:, seen] + NOISE**2 * np.eye(len(seen))
+    variance = LEVEL**2 + SPREAD**2 - (covariance * np.linalg.solve(noisy, covariance)).sum(0)
+    return np.linalg.solve(noisy, errors) @ covariance - CAUTION * np.sqrt(np.maximum(variance, 0.0))
+
+
+def _sizes(space: Space) -> np.ndarray:
+    """(candidates, parameters): numbers as doublings, other values APART."""
+    columns = [
+        np.array([math.copysign(math.log2(1 + abs(one[name])), one[name]) for one in space.candidates])
+        if all(isinstance(value, int | float) for value in values)
+        else APART * np.array([values.index(one[name]) for one in space.candidates])
+        for name, values in space.parameters.items()
+    ]
+    return np.array(columns).T.reshape(len(space), -1)
 
 
 def exhaustive(space: Space) -> Proposals:

@@ -72,11 +72,8 @@ def tune(
     found = parameters if isinstance(parameters, Space) else space(parameters)
     if os.environ.get(SWITCH) == "off":
         return off(found)
-    order = None
-    if cost is not None:
-        costs = [_costs(cost, one) for one in found.candidates]
-        order = sorted(range(len(found)), key=lambda i: (i != 0, costs[i], i))
-    chosen = named(strategy or ("exhaustive" if order is None else "model"), seed, order)
+    predicted = None if cost is None else _logs([_costs(cost, one) for one in found.candidates])
+    chosen = named(strategy or ("exhaustive" if cost is None else "model"), seed, predicted)
     bench = KernelBench(make, reference, args, tolerance)  # here too: a reference that fails is one error
     kept = None if journal is None else Journal(journal)
     given = {"most": most, "seconds": seconds, "journal": kept, "progress": progress}
@@ -105,6 +102,12 @@ def _costs(cost: Callable[[Candidate], float], candidate: Candidate) -> float:
         raise ValueError("nan is no cost")
     except Exception as error:
         raise SpaceError(f"the cost raises {type(error).__name__}: {error}, of {text(candidate)}") from error
+
+
+def _logs(costs: Sequence[float]) -> list[float]:
+    """Of costs; if some are no times, as 0 is none, of what they are above the least."""
+    least = min(costs)
+    return [math.log(one if least > 0 else one - least + 1) for one in costs]
 
 
 def off(found: Space) -> Found:
