@@ -212,30 +212,25 @@ def test_what_optuna_loses_is_kept(tmp_path, monkeypatch):
 def test_the_page_says_of_searches_what_its_table_shows():
     page = (pathlib.Path(__file__).parents[1] / "docs/results/tuning.md").read_text(encoding="utf-8")
     rows = cells(re.search(r"begin:tuning-claims -->(.*?)<!-- end", page, re.S)[1])
-    mean = {(sweeps.split(" (")[0], name): [float(one.partition("%")[0]) for one in of] for sweeps, name, *of in rows}
-    every = {name: found for (sweeps, name), found in mean.items() if sweeps == "all"}
-    for place in (0, 1):  # 5 and 10 candidates
-        assert all(every["model"][place] < one[place] for name, one in every.items() if name != "model")
-    for of in ("all", "sparse filters", "of 100 candidates and more"):
-        for model in ("model", "model, no near layer")[of == "all" :]:
-            assert mean[of, model][0] > mean[of, "predicted cost alone"][0]
-            assert (
-                mean[of, model][1]
-                == mean[of, "predicted cost alone"][1]
-                <= min(
-                    found[1]
-                    for (which, name), found in mean.items()
-                    if which == of and (of != "all" or name != "model")
-                )
-            )
-    (default,) = (of[0] for sweeps, name, *of in rows if sweeps.startswith("sparse") and name == "shipped default")
-    assert " (0.0% /" in default
-    found = tuning.sweeps(pathlib.Path(tuned.FOLDER))
-    swept = [(sum(len(tried) for _, tried in parts), parts[-1][0]) for parts in found]
-    sizes = [size for size, _ in swept if size >= tuning.MANY]
-    assert sum(size <= 60 for size in sizes) > len(sizes) / 2
-    hundreds = sorted(learned.layer_of(key.problem) for size, key in swept if size >= tuning.HUNDRED)
-    assert len(set(hundreds)) == 4 and hundreds == sorted([*set(hundreds)] * 2)
+    shown = {(sweeps.split(" (")[0], name): found for sweeps, name, *found in rows}
+    assert {which for which, _ in shown} == {"all", "sparse filters", "of 100 candidates and more"}
+    assert "median" in page and " (0.0% /" in shown["sparse filters", "shipped default"][0]
+
+
+@pytest.fixture(scope="module")
+def claims():
+    return tuning.claims(tuning.rows(pathlib.Path(tuned.FOLDER)))
+
+
+@pytest.mark.parametrize("which", ["all", "sparse filters", f"of {tuning.HUNDRED} candidates and more"])
+def test_the_model_loses_less_than_other_searches(claims, which):
+    _, found = claims[which]
+    for name in ("model", "far"):
+        five, ten, _ = found[name]
+        others = {one: its for one, its in found.items() if one not in ("model", "far", "optuna+far")}
+        assert len(others) == 5 and five.median < 0.03 and five.ninety < 0.08
+        assert all(five.mean < one[0].mean and ten.mean < one[1].mean for one in others.values())
+        assert ten.mean < found["optuna+far"][1].mean  # which has at five what "far" has
 
 
 def test_near_layers_are_of_one_kind_and_each_size_within_a_factor():
@@ -891,7 +886,7 @@ def test_storages_are_one_space_that_begins_with_what_is_expected_to_be_fastest(
     logs = [2.0, -1.0, 1.0]  # a tile that does not ship is none to begin with
     whole, order = pruning.joined(spaces, logs)
     assert [(one["storage"], one["stage"]) for one in whole.candidates] == [("dense", "c"), ("2:4", "a"), ("2:4", "b")]
-    assert order(logs) == [0, 2, 1] and order([0.0, 5.0, 9.0]) == [0, 1, 2]
+    assert order(logs) == [1.0, 2.0, -1.0]
     assert whole.parameters["tile"] == (8, None) and set(whole.parameters) == {"storage", "stage", "tile"}
 
 

@@ -59,9 +59,9 @@ Kept = Mapping[str, Mapping[str, Sequence[float]]]
 
 @dataclass(frozen=True)
 class Row:
-    """A sweep. space: valid candidates. stages: theirs. default: the shipped candidate's regret, None if it is none of them or failed;
-    regrets: of each search, at BUDGETS. note: why nothing is compared. What was timed is of its day, the default and
-    the model's order are today's.
+    """A sweep. space: valid candidates. stages: theirs. default: the shipped candidate's regret, None if it is none of
+    them or failed; regrets: of each search, at BUDGETS. note: why nothing is compared. What was timed is of its day,
+    the default and the model's predictions are today's.
     """
 
     stage: str
@@ -303,8 +303,8 @@ def _claims(found: list[Row]) -> str:
     of = {(learned.layer_of(one.problem), *re.findall(r"\d+:[\d:]+", one.problem)) for one in large}
     stages = {id.removesuffix(tuned.OPTIONS) for one in large for id in one.stages}
     return (
-        f"{tabular.markdown(head, body, {0, 1})}\nThe spaces of {HUNDRED} candidates and more are of {len(of)} layers, "
-        f"{sum(len(one) > 1 for one in of)} of them with sparse filters, and of {len(stages)} stages.\n"
+        f"{tabular.markdown(head, body, {0, 1})}\n\nThe spaces of {HUNDRED} candidates and more are of {len(of)} "
+        f"layers, {sum(len(one) > 1 for one in of)} of them with sparse filters, and of {len(stages)} stages.\n"
     )
 
 

@@ -334,7 +334,7 @@ from dwlab.simt.views import with_alt
 figure = Figure(figsize=(6, 3.2), layout="constrained")
 axes = figure.subplots()
 for (name, values), line in zip(means.items(), ("-", (0, (5, 1)), "--", ":", "-."), strict=True):
-    axes.step(range(1, len(values) + 1), [100 * one for one in values], line, where="post", label=name)
+    axes.step(range(1, len(values) + 1), [100 * one for one in values], linestyle=line, where="post", label=name)
 axes.set(xlabel="candidates tried", ylabel="slower than the fastest (%)")
 axes.legend()
 regrets = ", ".join(f"{name} {values[near - 1]:.1%}" for name, values in means.items())

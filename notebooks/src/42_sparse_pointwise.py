@@ -471,7 +471,8 @@ for problem in (
     _, every = replay.find(h200, "sparse/forward/tensor@options", problem, "float16")
     as_is = next(i for i, one in enumerate(every.space.candidates) if not any(one[level] for level in every.space.parameters))
     best = every.space.candidates[every.medians.index(every.best_us)]
-    print(f"{problem}: {every.medians[as_is]:.2f} -> {every.best_us:.2f} µs by {({n: best[n] for n in every.space.parameters if best[n]})}")
+    changed = ", ".join(f"{level} {best[level]}" for level in every.space.parameters if best[level])
+    print(f"{problem}\n    {every.medians[as_is]:.2f} µs, {every.best_us:.2f} with {changed}")
 
 SHARED = "N=32 C=144 F=24 H=56 W=56 NHWC float16 bias 2:4"  # swept on two GPUs
 there = [replay.find(Journal(one), "sparse/forward", SHARED, "float16") for one in journals]
