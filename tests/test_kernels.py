@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from bank_conflicts import expected
 from compiler import needs_compiler
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from launched import per_request
 from parts import most
@@ -30,14 +30,14 @@ NAIVE, COALESCED, SHARED, WARP, REGISTERS, WIDE = (
 )
 
 
-def run(one, problem, seed=0, inputs=None, before=np.nan):
-    """(output, greatest error as a fraction of the allowed one); the output is filled with `before`.
+def run(one, problem, seed=0, inputs=None):
+    """(output, greatest error as a fraction of the allowed one), infinite if not all is written.
 
     Of a path with two outputs: both, one after the other in one array.
     """
     inputs = problem.inputs(one.path, seed) if inputs is None else inputs
     names = problem.outputs(one.path)
-    arrays = dict(inputs, **{name: np.full(problem.shapes(one.path)[name], before, np.float32) for name in names})
+    arrays = inputs | {name: problem.nans(name, one.path) for name in names}
     one.run(problem, arrays)
     want, allowed = reference(problem, one.path, inputs), allowed_error(problem, one.path, inputs)
     got = [arrays[name] for name in names]
@@ -49,17 +49,20 @@ def run(one, problem, seed=0, inputs=None, before=np.nan):
 
 
 @each_stage
-@settings(max_examples=most(3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=most(3))
 @given(
-    size=st.tuples(st.integers(1, 16), st.integers(1, 20), st.integers(1, 135), st.integers(1, 135)),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 20), st.integers(1, 140), st.integers(1, 135)),
     where=st.floats(0, 1),
     seed=st.integers(0, 3),
 )
-def test_any_shape_and_padding(one, size, where, seed):
+def test_any_shape_and_padding_is_right_and_counted_as_predicted(one, size, where, seed):
     B, H, L, K = size
     if one.name == "naive" and one.path in ("weight_grad", "backward"):
         B, L = min(B, 5), min(L, 70)  # one thread goes through all of them, or all add to one address
-    assert run(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1))), seed)[1] <= 1
+    B = max(1, min(B, 2_000_000 // (H * K * L)))
+    problem = DepthwiseConv1d(B, H, L, K, int(where * (K - 1)))
+    assert run(one, problem, seed)[1] <= 1
+    compare(one, problem).raise_if_different()
 
 
 @each_stage
@@ -111,29 +114,11 @@ def test_infinities_and_nans_stay_in_their_windows(one):
     assert odd == {(0, 1, t) for t in range(67, 74)} | {(1, 0, t) for t in range(97, 104)}
 
 
-@each_stage
-def test_what_the_output_held_before_does_not_matter(one):
-    problem = DepthwiseConv1d(3, 4, 50, 33, "same")
-    first, again = run(one, problem)[0], run(one, problem, before=1e30)[0]
-    if one.launch(problem).zero and target.mode == "gpu":  # atomics come in any order
-        np.testing.assert_allclose(first, again, rtol=1e-4, atol=1e-4)
-    else:
-        assert first.tobytes() == again.tobytes()
-
-
-CLEAN = [
-    *(
-        SMALL,
-        DepthwiseConv1d(3, 2, 100, 70, "same"),
-        DepthwiseConv1d(40, 3, 9, 5),
-        DepthwiseConv1d(9, 2, 88, 31, "same"),
-    ),
-    *(DepthwiseConv1d(2, 1, 1000, 48), DepthwiseConv1d(1, 1, 193, 99)),
-]
+CLEAN = [(3, 2, 100, 70, "same"), (40, 3, 9, 5), (9, 2, 88, 31, "same"), (2, 1, 1000, 48), (1, 1, 193, 99)]
 
 
 @each_stage
-@pytest.mark.parametrize("problem", CLEAN, ids=str)
+@pytest.mark.parametrize("problem", [SMALL, *(DepthwiseConv1d(*sizes) for sizes in CLEAN)], ids=str)
 def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
     report = one.xray(problem)
     assert report.hazards == ()
