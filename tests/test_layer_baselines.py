@@ -248,7 +248,6 @@ def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
     assert make([stage], layer).passed
 
 
-TINY = DepthwiseConv2d(2, 3, 4, 5, 3, bias=True, activation="relu6", residual=True)
 TINY8 = DepthwiseConv2d(1, 4, 3, 5, 3, layout="NHWC", dtype="int8", bias=True, zero_x=3, zero_y=-2)
 
 

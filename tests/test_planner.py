@@ -1,7 +1,6 @@
 """FusePlanner: models of accesses against a count of every element, the best plan against all plans, limits, texts."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -542,11 +541,6 @@ def test_the_picture_says_in_words_what_it_shows(rules):
     assert [layer for row in rows for layer in row] == list(made.network.layers)
     assert max(map(len, rows)) <= picture.PER_ROW
     assert picture.describe(plan("mobilenet_v1", "t4", rules=Rules(modules=()))).endswith("no two stand in one frame.")
-
-
-@pytest.fixture
-def run(run):
-    return functools.partial(run, "plan")
 
 
 @pytest.mark.parametrize(
