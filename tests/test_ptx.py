@@ -220,24 +220,6 @@ def test_an_access_of_16_bytes_is_one_request_of_16_sectors():
     assert report.footprint == {"x": 16, "y": 16}
 
 
-@pytest.mark.parametrize(
-    ("pitch", "wavefronts"), [(4, 4), (8, 8), (12, 4), (16, 16), (32, 32), (48, 16), (52, 4), (0, 4)]
-)
-def test_shared_memory_serves_eight_lanes_at_a_time(pitch, wavefronts):
-    @cuda.jit
-    def read(y, pitch):
-        tile = cuda.shared.array(32 * 52, float32, 16)
-        for m in range(13):
-            ptx.store4_shared(tile, 128 * m + cuda.threadIdx.x * 4, float32(1), float32(2), float32(3), float32(4))
-        cuda.syncwarp()
-        a, b, c, d = ptx.load4_shared(tile, cuda.threadIdx.x * pitch)
-        ptx.store4(y, cuda.threadIdx.x * 4, a, b, c, d)
-
-    report = simt.xray(read, 1, 32, np.zeros(128, np.float32), pitch)
-    (load,) = [a for a in report.accesses if (a.array, a.kind) == ("tile", "load")]
-    assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
-
-
 # ---- which mistakes are found
 
 

@@ -381,15 +381,11 @@ def test_numbers_keep_four_digits():
 # ---------------------------------------------------------------------------------------------------- command
 
 
-def command(tmp_path, capsys, json=False):
-    status = main(argparse.Namespace(folder=tmp_path, json=json))
-    return status, *capsys.readouterr()
-
-
 def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys):
     write(tmp_path)
     (tmp_path / "bad.json").write_text("{")
-    status, out, err = command(tmp_path, capsys, json=True)
+    status = main(argparse.Namespace(folder=tmp_path, json=True))
+    out, err = capsys.readouterr()
     assert status == 1 and len(json.loads(out)) == 2
     assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 

@@ -442,10 +442,6 @@ def test_tiles_follow_each_other_where_their_blocks_are_all_there():
         assert config.groups == 1 or blocks <= resident * gpu.sms
 
 
-def test_older_gpus_are_told_why():
-    assert "needs compute capability 9.0" in TMA.lacks("float16", (8, 0))
-
-
 @needs_compiler
 @pytest.mark.parametrize("shape", [(192, 128, 128), (192, 192, 192), (192, 256, 256), (256, 192, 192)], ids=str)
 def test_one_thread_copies_and_nothing_is_spilled(shape):

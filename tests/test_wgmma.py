@@ -178,7 +178,7 @@ def test_many_chunks_in_flight_are_right_and_counted(stage, depth, channels, ima
 def test_only_hopper_takes_it_and_the_others_are_told_why(stage):
     one = layer(64, 64, 7, 7)
     assert stage.supports(one, (9, 0)) and not stage.supports(one, (8, 0)) and not stage.supports(one, (10, 0))
-    assert "9.0 alone" in stage.lacks("float16", (10, 0))
+    assert "9.0 alone" in stage.lacks("float16", (10, 0)) and "needs compute" in stage.lacks("float16", (8, 0))
     assert not stage.supports(layer(64, 64, 7, 7, dtype="float32"), (9, 0))
     assert not stage.supports(Pointwise(1, 64, 64, 7, 7, layout="NCHW", dtype="float16"), (9, 0))
 
