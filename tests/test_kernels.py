@@ -17,7 +17,7 @@ from dwlab.gpu import target
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels.registry import limits, stage, stages
 from dwlab.kernels.traffic import of_totals
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, decode
 from dwlab.problems.references import allowed_error, reference
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -40,9 +40,9 @@ def run(one, problem, seed=0, inputs=None):
     arrays = inputs | {name: problem.nans(name, one.path) for name in names}
     one.run(problem, arrays)
     want, allowed = reference(problem, one.path, inputs), allowed_error(problem, one.path, inputs)
-    got = [arrays[name] for name in names]
-    excess = [np.where(np.isnan(arrays[n]), np.inf, np.abs(arrays[n] - want[n]) / allowed[n]).max() for n in names]
-    return got[0] if len(got) == 1 else np.concatenate([array.ravel() for array in got]), float(max(excess))
+    got = {name: decode(arrays[name], problem.dtype_of(name)) for name in names}
+    excess = [np.where(np.isnan(got[n]), np.inf, np.abs(got[n] - want[n]) / allowed[n]).max() for n in names]
+    return got[names[0]] if len(names) == 1 else np.concatenate([got[n].ravel() for n in names]), float(max(excess))
 
 
 # ---- every stage of every path

@@ -452,7 +452,7 @@ def installed(tmp_path_factory):
             patch.setitem(sys.modules, name, module)
         script = runpy.run_path(str(ROOT / "setup.py"))
     site = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "dwlab", site / "dwlab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "dwlab", site / "dwlab")  # what is compiled too: it takes seconds
     script["copied"](site / "dwlab")
     for one in (site, *site.rglob("*")):
         one.chmod(0o555 if one.is_dir() else 0o444)
@@ -462,9 +462,8 @@ def installed(tmp_path_factory):
 
 
 def dwlab_of(site, folder, *command):
-    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{site}-compiled"}  # once for all of them
-    variables = {**os.environ, "PYTHONPATH": str(site), **compiled}
     command = [sys.executable, "-m", "dwlab", *command]
+    variables = {**os.environ, "PYTHONPATH": str(site)}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 

@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from fakes import measured
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -362,9 +363,7 @@ STAGES = (
 
 
 def row(stage, time_us, problem=PAPER, gpu="Test GPU", date="2026-01-02T03:04:05+00:00"):
-    shape = {"B": problem.B, "H": problem.H, "L": problem.L, "K": problem.K, "padding": problem.padding}
-    return SimpleNamespace(gpu=gpu, op="depthwise1d", path="forward", stage=stage, problem=shape, dtype="float32",
-                           flops=problem.flops, time_us=time_us, date=date)  # fmt: skip
+    return measured(stage, time_us, problem, gpu=gpu, date=date)
 
 
 def test_the_least_ceiling_is_the_prediction():
