@@ -45,9 +45,6 @@ def run(one, problem, seed=0, inputs=None):
     return got[names[0]] if len(names) == 1 else np.concatenate([got[n].ravel() for n in names]), float(max(excess))
 
 
-# ---- every stage of every path
-
-
 @each_stage
 @settings(max_examples=most(3))
 @given(
@@ -132,9 +129,6 @@ def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
     adds = one.path == "backward" and one.launch(problem).zero
     flops = problem.flops * 3 // 2 if adds else problem.flops_of(one.path)
     assert report.totals.flops + report.totals.flops64 >= flops
-
-
-# ---- forward
 
 
 @pytest.mark.parametrize("step", [1, 4])

@@ -37,9 +37,6 @@ def hours_of(start: str, values) -> Hourly:
     return Hourly("meter", np.datetime64(start, "h"), np.asarray(values, dtype=float))
 
 
-# the shipped files ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def shipped():
     return meters.load_windows()
@@ -105,9 +102,6 @@ def test_unknown_meter_is_refused():
             meters.load_windows(bad)
 
 
-# reading --------------------------------------------------------------------------------------------------------------
-
-
 def test_offsets_blanks_and_other_columns(tmp_path):
     path = write(
         tmp_path,
@@ -160,9 +154,6 @@ def test_what_is_no_file_is_not_read(tmp_path, place):
         pytest.skip(f"this system has no {place}")
     with pytest.raises(MeterError, match="cannot be read: it is no file"):
         read_series(tmp_path / place)
-
-
-# to hours -------------------------------------------------------------------------------------------------------------
 
 
 def test_half_hours_add_up_and_temperatures_average():
@@ -221,9 +212,6 @@ def test_exchanged_days_are_mended_only_when_that_closes_gaps():
     assert repair_exchanged_days(true) is true
     one = series("2013-05-04T00:00", [1.0])
     assert repair_exchanged_days(one) is one
-
-
-# windows --------------------------------------------------------------------------------------------------------------
 
 
 def test_windows_need_a_past_and_skip_gaps():
