@@ -149,32 +149,6 @@ def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
         Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
 
 
-@pytest.mark.parametrize(
-    ("problem", "kernel_of"),
-    [
-        (DepthwiseConv1d(2, 3, 64, 64), ("registers", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 62, 4), ("registers", "wide", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 4, 63), ("registers", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 64, 130, 64), ("warp_tiled", "warp_tiled", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 65, 4), ("warp_tiled", "warp_tiled", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 68, 4), ("warp_tiled", "warp_tiled", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 65, "same"), ("warp_tiled", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 128), ("warp_tiled", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 129), ("warp_tiled", "wide", "warp_tiled")),
-    ],
-    ids=str,
-)
-def test_a_shape_that_a_stage_is_not_for_gets_another_stages_kernel(problem, kernel_of):
-    by_name = {one.name: one for one in FORWARD}
-    for name, other in zip(("registers", "wide", "strips"), kernel_of, strict=True):
-        one, taken = by_name[name], by_name[other]
-        assert one.supports(problem) == (name == other)
-        assert one.kernel_for(problem) is taken.kernel_for(problem)
-        assert one.launch(problem) == taken.launch(problem) and one.traffic(problem) == taken.traffic(problem)
-        assert run(one, problem)[1] <= 1
-        compare(one, problem).raise_if_different()
-
-
 def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():
     # The half-warps then start one or two words apart: the first two reads of x meet in the banks.
     assert WARP.xray(DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5

@@ -207,17 +207,6 @@ def test_no_kernel_imports_a_stage_by_its_number():
                     assert not any(map(NUMBERED.search, named)), f"{file.name}: {ast.unparse(node)}: write stage(…)"
 
 
-def test_run_takes_device_arrays_and_views_of_them():
-    problem = DepthwiseConv1d(2, 3, 16, 3)
-    host = arrays_of(problem)
-    device = {name: cuda.to_device(np.concatenate([array, array])) for name, array in host.items()}
-    views = {name: device[name][: len(host[name])] for name in host}
-    stage("depthwise1d/forward/shared").run(problem, views)
-    got = views["y"].copy_to_host()
-    np.testing.assert_allclose(got, reference(problem, "forward", host)["y"], rtol=1e-5, atol=1e-5)
-    assert np.isnan(device["y"].copy_to_host()[2:]).all()
-
-
 def test_with_kernel_keeps_the_launch():
     @cuda.jit
     def mine(x, w, y, shift):
@@ -508,17 +497,6 @@ def test_the_workspace_of_a_launch_in_parts(one):
     assert len(bits) == 1
     kept = workspace.copy_to_host()
     np.testing.assert_allclose(kept.sum(axis=0), got["dw"], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("one", SUMMED, ids=lambda one: one.id)
-def test_a_single_part_is_the_output_itself_and_nothing_is_added_up(one, monkeypatch):
-    problem = DepthwiseConv1d(1, 5, 24, 7, "same")
-    assert one.launch(problem).parts == 1
-    arrays = {name: cuda.to_device(array) for name, array in arrays_of(problem, one.path).items()}
-    monkeypatch.setattr(registry, "add_parts", lambda *args: pytest.fail("one part was added up"))
-    one.run(problem, arrays)
-    cuda.synchronize()
-    judge_outputs(problem, one.path, {name: arrays[name].copy_to_host() for name in problem.outputs(one.path)})
 
 
 @pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
