@@ -96,7 +96,10 @@ def test_a_model_of_other_layers_is_refused(trained):
     other[1].conv[1], other[1].conv[2] = (one.eval() for one in block(32, 8, activation=False))
     for model, words in (
         (other, "1.project has weights (8, 32, 1, 1), not (16, 32): is it"),
-        (trained.features[:1].eval(), "the model has 1 convolutions and linear layers, not 3: is it mobilenet_v2"),
+        (
+            torch.nn.Sequential(other[0], other[1].conv[0]).eval(),
+            "the model has 2 convolutions and linear layers, not 3: is it mobilenet_v2",
+        ),
     ):
         with pytest.raises(InferenceError, match=re.escape(words)):
             weights_from_torch(made, model)
