@@ -78,21 +78,14 @@ def numba_cuda(monkeypatch):
     return put
 
 
-def test_a_gpu_that_numba_can_use_is_no_problem(numba_cuda):
-    numba_cuda(is_available=lambda: True)
-    assert target.gpu_problem(a_driver()) == ""
-
-
-def test_a_numba_cuda_that_fails_is_a_reason_not_an_error(numba_cuda):
+def test_a_gpu_that_numba_can_use_is_no_problem_and_numbas_own_simulator_is_none(numba_cuda, monkeypatch):
     def broken():
         raise AttributeError("module 'numpy' has no attribute 'row_stack'")
 
-    numba_cuda(is_available=broken)
+    numba_cuda(is_available=broken)  # a reason, not an error
     assert "AttributeError: module 'numpy' has no attribute 'row_stack'" in target.gpu_problem(a_driver())
-
-
-def test_numbas_own_simulator_is_not_taken_for_a_gpu(numba_cuda, monkeypatch):
     numba_cuda(is_available=lambda: True)
+    assert target.gpu_problem(a_driver()) == ""
     monkeypatch.setattr(target, "cuda_simulator_on", lambda: True)
     assert "NUMBA_ENABLE_CUDASIM" in target.gpu_problem(a_driver())
 

@@ -314,19 +314,15 @@ def operands(seed=0):
     return *(one.view(np.float32).reshape(-1) for one in (a, b)), np.full(wanted.shape, np.nan, np.float32), wanted
 
 
-def test_products_of_boxes_are_right():
+def test_products_of_boxes_are_right_and_nothing_is_found_in_them():
     if target.mode == "gpu" and machine.present().compute_capability != (9, 0):
         pytest.skip("wgmma is of compute capability 9.0 alone")
     a, b, y, wanted = operands()
     allow_shared(product(), (a, b, y), SHARED)
     product()[1, 32 * WARPS, 0, SHARED](a, b, y)
     np.testing.assert_allclose(y, wanted, rtol=0, atol=296 * 8 * 2**-23)
-
-
-@simulated
-def test_nothing_is_found_in_what_is_right():
-    a, b, y, _ = operands()
-    assert simt.xray(product(), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED).hazards == ()
+    if target.mode == "simulated":
+        assert simt.xray(product(), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED).hazards == ()
 
 
 @simulated
