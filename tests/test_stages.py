@@ -207,21 +207,6 @@ def test_no_kernel_imports_a_stage_by_its_number():
                     assert not any(map(NUMBERED.search, named)), f"{file.name}: {ast.unparse(node)}: write stage(…)"
 
 
-def test_with_kernel_keeps_the_launch():
-    @cuda.jit
-    def mine(x, w, y, shift):
-        if cuda.threadIdx.x == 0 and cuda.threadIdx.y == 0:
-            y[0, 0, 0] = 7.0
-
-    replaced = stage("depthwise1d/forward/coalesced").with_kernel(mine)
-    assert replaced.id == "depthwise1d/forward/coalesced" and replaced.kernel is mine
-    assert stage("depthwise1d/forward/coalesced").kernel is not mine
-    problem = DepthwiseConv1d(1, 1, 1, 1)
-    arrays = arrays_of(problem)
-    replaced.run(problem, arrays)
-    assert arrays["y"] == 7.0
-
-
 PROBLEM = DepthwiseConv1d(2, 3, 10, 4)
 
 
