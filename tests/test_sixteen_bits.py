@@ -10,8 +10,7 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mutated import few_drawn, judge
-from numba import float32
+from mutated import few_drawn, judge, mutate
 from parts import most
 from test_kernels import run
 
@@ -278,33 +277,12 @@ def test_their_rows_meet_in_no_more_banks_than_float32s(one, p):
     assert fewer or one.name == "tiles" and half.totals.shared_wavefronts == full.totals.shared_wavefronts
 
 
-def nothing(L, K, SHIFT, DTYPE):
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        if x.shape[2] < 0:
-            y[0, 0, 0] = float32(0)
-
-    return kernel
-
-
-def beyond(L, K, SHIFT, DTYPE):
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        word = ptx.join_halves(float32(1), float32(2))
-        for i in range(x.shape[2]):
-            y[0, 0, i] = word
-            x[0, 0, i] = word
-
-    return kernel
-
-
 @each_dtype
 def test_the_judge_sees_what_is_wrong_in_16_bits(dtype):
-    wide = stage("depthwise1d/forward/wide")
-    verdict = check(wide.with_kernel(by_shape(nothing)), f"2,3,8,3,same,{dtype}")
-    assert not verdict.passed and "written" in " ".join(verdict.patterns)
-    verdict = check(wide.with_kernel(by_shape(beyond)), f"1,1,8,3,same,{dtype}")
-    assert not verdict.passed and "wrote outside its output" in verdict.patterns
+    stored = "        store(tile, uint32(0), y, np.int64(first) * N, lane, mine)\n"
+    for new, pattern in (("", "written"), (stored + stored.replace("y,", "x,"), "wrote outside its output")):
+        verdict = check(mutate("depthwise1d/forward/wide", stored, new), f"2,3,8,3,same,{dtype}")
+        assert not verdict.passed and pattern in " ".join(verdict.patterns), verdict
 
 
 def test_a_kernel_that_is_not_written_for_16_bits_is_not_judged_on_them():
