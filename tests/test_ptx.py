@@ -331,23 +331,17 @@ def test_a_copy_that_is_not_waited_for_is_a_race(name, says, edits):
 
 def test_what_is_on_its_way_is_not_there_yet():
     """The interpreter lands a copy at the wait, and no sooner: a kernel that reads too early gets what was there."""
-
-    def early(x, y):
-        tile = cuda.shared.array(ONE_WARP, float32, 16)
-        i = cuda.threadIdx.x * 4
-        ptx.store4_shared(tile, i, float32(7), float32(7), float32(7), float32(7))
-        ptx.copy4_async(tile, i, x, i)
-        ptx.commit()
-        a, b, c, d = ptx.load4_shared(tile, i)
-        ptx.wait(0)
-        e, f, g, h = ptx.load4_shared(tile, i)
-        ptx.store4(y, i, a + 100 * e, b + 100 * f, c + 100 * g, d + 100 * h)
-
+    sevens = ", ".join(["float32(7)"] * 4)
+    kernel = edited(
+        COPIED, "early", f"ptx.copy4_async => ptx.store4_shared(tile, i, {sevens})\n    ptx.copy4_async",
+        "y[i] = tile[i] => y[i] = early + 100 * tile[i]", "ptx.wait(0) => early = tile[i]\n    ptx.wait(0)",
+        ptx=ptx, ONE_WARP=ONE_WARP,
+    )  # fmt: skip
     x = np.arange(128, dtype=np.float32)
     y = np.zeros_like(x)
     with simt.using(simt.Options(hazards="off")):
-        simt.jit(early)[1, 32](x, y)
-    np.testing.assert_array_equal(y, 7 + 100 * x)
+        simt.jit(kernel.py_func)[1, 32](x, y)
+    np.testing.assert_array_equal(y[::4], 7 + 100 * x[::4])
 
 
 def test_blocks_of_several_batches_keep_their_copies_apart():
