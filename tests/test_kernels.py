@@ -23,7 +23,6 @@ from dwlab.problems.references import allowed_error, reference
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d")
-FORWARD = stages("depthwise1d", "forward")
 each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.removeprefix("depthwise1d/"))
 NAIVE, COALESCED, SHARED, WARP, REGISTERS, WIDE = (
     stage(f"depthwise1d/forward/{name}") for name in ("naive", "coalesced", "shared", "warp_tiled", "registers", "wide")

@@ -264,25 +264,15 @@ def test_a_misaligned_access_stops_the_kernel_even_where_hazards_are_off():
         store[1, 1](np.zeros(8, np.float32))
 
 
-def refused(kernel, *args):
-    with pytest.raises(simt.UnsupportedError) as caught:
-        simt.xray(kernel, 1, 32, *args)
-    return str(caught.value)
-
-
 def test_arrays_of_another_type_and_views_with_gaps_are_refused():
-    @cuda.jit
-    def of_wide(y):
-        tile = cuda.shared.array(8, float64)
-        ptx.store4_shared(tile, 0, float32(1), float32(2), float32(3), float32(4))
-
-    @cuda.jit
-    def of_column(y):
-        ptx.store4(y[:, 0], 0, float32(1), float32(2), float32(3), float32(4))
-
-    y = np.zeros(128, np.float32)
-    assert "ptx.store4_shared takes a float32 array; tile is float64" in refused(of_wide, y)
-    assert "ptx.store4 takes a C-contiguous array" in refused(of_column, y.reshape(32, 4))
+    wide = ["128, float32, 16 => 8, float64", f"WHAT => ptx.store4_shared(tile, 0, {FOUR})"]
+    y = np.zeros((32, 4), np.float32)
+    for edits, says in (
+        (wide, "ptx.store4_shared takes a float32 array; tile is float64"),
+        ([f"WHAT => ptx.store4(y[:, 0], 0, {FOUR})"], "ptx.store4 takes a C-contiguous array"),
+    ):
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(edited(BARE, "bare", *edits, ptx=ptx, float64=float64), 1, 32, None, y)
 
 
 # ---- asynchronous copies

@@ -10,6 +10,7 @@ import pathlib
 import platform
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import tables
@@ -393,24 +394,11 @@ def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys
 # ---------------------------------------------------------------------------------------------------- what is committed
 
 
-class Whole:
-    """A network as a problem: what must move and be multiplied at least."""
-
-    def __init__(self, row):
-        self.network = networks.network(
-            row.problem["network"], row.problem["N"], row.problem["layout"], row.dtype, row.problem["resolution"]
-        )
-
-    def compulsory_bytes(self, path):
-        return self.network.compulsory_bytes
-
-    def flops_of(self, path):
-        return 2 * self.network.macs
-
-
 def problem_of(row):
     if row.op == "network":
-        return Whole(row)
+        name, batch, layout, resolution = (row.problem[key] for key in ("network", "N", "layout", "resolution"))
+        made = networks.network(name, batch, layout, row.dtype, resolution)
+        return SimpleNamespace(compulsory_bytes=lambda path: made.compulsory_bytes, flops_of=lambda path: 2 * made.macs)
     if row.op == "fused":  # the layers in words, each behind its op
         return layers.problem(" -> ".join(text.split(" ", 1)[1] for text in row.problem.values()))
     made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise, "sparse": layers.SparsePointwise}

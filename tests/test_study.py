@@ -24,14 +24,12 @@ from dwlab.study import bench as study_bench
 from dwlab.study import run as running
 
 
-def rejecting(name, text="race on y at line 3\nmore"):
-    class Wrong:
-        passed = False
+class Wrong(str):
+    passed = False
 
-        def __str__(self):
-            return text
 
-    return lambda stage: Wrong() if stage.name == name else right(stage)
+def rejecting(name):
+    return lambda stage: Wrong("race on y at line 3\nmore") if stage.name == name else right(stage)
 
 
 def checks(judge=right, counter=lambda stage, problem: (0, "")):
