@@ -66,8 +66,13 @@ def built(source: Path) -> nbformat.NotebookNode:
 
 
 @pytest.fixture(params=SOURCES, ids=IDS)
-def lesson(request):
-    return built(request.param)
+def source(request):
+    return request.param
+
+
+@pytest.fixture
+def lesson(source):
+    return built(source)
 
 
 # every lesson
@@ -80,29 +85,24 @@ def test_there_are_lessons_and_each_notebook_has_a_source():
 
 
 @needs_solutions
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_notebook_is_what_its_source_and_its_stages_say(source):
     built(source)
     assert list(build.lesson_differences(source)) == []
 
 
-WINNERS = {  # the kernels that win for a lesson's operator: their text is in the lesson
-    "28_halo_2d": ("depthwise2d/forward/columns",),
-    "31_operands_in_time": ("pointwise/forward/tensor",),
-    "34_int8": ("pointwise/forward/int8",),
-    "38_fused_winner": ("fused/dwpw/slide",),
-}
+WINNERS = {  # the kernel that wins for a lesson's operator: its text is in the lesson
+    "28_halo_2d": "depthwise2d/forward/columns", "31_operands_in_time": "pointwise/forward/tensor",
+    "34_int8": "pointwise/forward/int8", "38_fused_winner": "fused/dwpw/slide",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WINNERS)
-def test_a_lesson_shows_the_kernels_that_win(name):
-    cells = built(ROOT / f"notebooks/src/{name}.py").cells
-    for stage in WINNERS[name]:
-        op, path, last = stage.split("/")
-        (file,) = (ROOT / "dwlab" / "kernels" / op).glob(f"{path}_*_{last}.py")
-        kernel = file.read_text(encoding="utf-8").split("@by_shape\n")[1].split("\n\n\n")[0]
-        assert "\n    def kernel(" in kernel
-        assert any(kernel in cell.source for cell in cells), f"{stage} is not shown"
+def test_a_lesson_shows_the_kernel_that_wins(name):
+    op, path, last = WINNERS[name].split("/")
+    (file,) = (ROOT / "dwlab" / "kernels" / op).glob(f"{path}_*_{last}.py")
+    kernel = file.read_text(encoding="utf-8").split("@by_shape\n")[1].split("\n\n\n")[0]
+    assert "\n    def kernel(" in kernel
+    assert any(kernel in cell.source for cell in built(ROOT / f"notebooks/src/{name}.py").cells)
 
 
 def test_a_notebook_is_valid_small_executed_in_order_and_compares_something(lesson):
@@ -207,7 +207,6 @@ def test_pictures_have_alt_text_and_nothing_is_drawn_past_it(lesson):
 
 
 @needs_solutions
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_lesson_has_the_moves(source):
     text = text_of(built(source))
     headings = re.findall(r"^#+ (.*)$", text, re.M)
@@ -219,7 +218,6 @@ def test_a_lesson_has_the_moves(source):
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_the_words_at_a_lessons_end_are_in_the_glossary(source):
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     known = {term for cell in re.findall(r"^\| ([^|]+) \|", glossary, re.M) for term in cell.split(", ")}
@@ -228,7 +226,6 @@ def test_the_words_at_a_lessons_end_are_in_the_glossary(source):
 
 
 @needs_solutions
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_lesson_states_the_time_that_its_load_takes(source):
     notebook = built(source)
     stated = int(re.search(r"\| \*\*Time\*\* \| about (\d+) minutes", notebook.cells[0].source)[1])
@@ -299,7 +296,6 @@ def test_the_load_counts_words_lines_and_cells():
     assert build.Load(150 * 22, 0, 0, 0).stated == 20 and build.Load(150 * 23, 0, 0, 0).stated == 25
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_blank_filled_wrong_is_told_which_element_is_wrong(source):
     """A bare `assert np.array_equal(...)` after a blank says nothing: exercises.agree and check say what and where."""
     judged, after = True, []
@@ -316,7 +312,6 @@ def test_a_blank_filled_wrong_is_told_which_element_is_wrong(source):
 
 
 @needs_solutions
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_a_students_copy_with_the_answers_is_the_teachers(source):
     """Cell by cell the same text, but for predictions and blanks; and nothing is answered or stored in it."""
     path = ROOT / "exercises" / f"{source.stem}.ipynb"
@@ -391,7 +386,6 @@ SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?!
 VERBS = {"adds", "comes", "follows", "passes", "reads", "writes"}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=IDS)
 def test_one_of_a_kind_is_not_called_many(source):
     cells = built(source).cells
     said = [text for c in cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]

@@ -474,14 +474,12 @@ def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
     parts += [run.measurements[0].problem, run.sections["layers"][0]["problem"]]
     for one in parts:
         name = next(iter(one))
-        for change in (
-            lambda one=one, name=name: one.update({name: 1}), lambda one=one, name=name: one.pop(name),
-            lambda one=one, name=name: one.__setitem__(name, 1), lambda one=one: one.clear(),
-            lambda one=one, name=name: one.__delitem__(name), lambda one=one: one.setdefault("new", 1),
-            lambda one=one: one.__ior__({"new": 1}), lambda one=one: one.popitem(),
+        for change, *how in (
+            ("update", {name: 1}), ("pop", name), ("__setitem__", name, 1), ("clear",), ("__delitem__", name),
+            ("setdefault", "new", 1), ("__ior__", {"new": 1}), ("popitem",),
         ):  # fmt: skip
             with pytest.raises(TypeError, match="take a copy"):
-                change()
+                getattr(one, change)(*how)
         for copied in (dict(one), one | {}, copy.deepcopy(one)):
             copied["new"] = 1
         assert "new" not in one and json.loads(json.dumps(one, default=list))
