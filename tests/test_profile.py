@@ -335,18 +335,13 @@ TIMED = Timeline(
 def test_shares_by_hand():
     # kernels 20 + 10; copies 10 + 10, one of them wholly under a kernel; busy 2 to 32 and 40 to 50 of 60
     assert TIMED.shares() == {"kernels": 30, "copies": 20, "both": 10, "gaps": 20, "launching": 18, "waiting": 37}
-
-
-def test_the_host_waits_in_a_copy_that_holds_it():
+    with pytest.raises(TimelineError, match="no times"):
+        dataclasses.replace(TIMED, wall_us=None).shares()
+    # The host waits in a copy that holds it.
     held = Item("to host", "copy", "stream 1", 4, (0, 30), (10, 30))
     free = Item("to host", "copy", "stream 1", 4, (30, 32), (32, 40))
     shares = Timeline((held, free), "", 40.0).shares()
     assert (shares["waiting"], shares["launching"], shares["copies"], shares["gaps"]) == (30, 2, 28, 12)
-
-
-def test_a_time_line_without_times_has_no_shares():
-    with pytest.raises(TimelineError, match="no times"):
-        dataclasses.replace(TIMED, wall_us=None).shares()
 
 
 @pytest.mark.parametrize(
