@@ -176,10 +176,7 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"][0].update(problem="paper"), "problem is 'paper'"),
         (lambda d: d["measurements"][0].update(stage=7), "stage is 7: Expected `str`"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
-        (
-            lambda d: d["measurements"][1].update(peer_time_us=None),
-            "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time",
-        ),
+        (lambda d: d["measurements"][1].update(peer_time_us=None), "its `peer` 'PyTorch .* conv1d' has no peer_time"),
         (lambda d: d["environment"].update(compute_capability=9), "compute_capability is 9: Expected `array"),
         (lambda d: d.update(machine="H200"), "machine is 'H200'"),
         (lambda d: d.update(machine={"sms": "many"}), "machine.sms is 'many'"),
@@ -358,10 +355,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        (
-            "<!-- begin:nothing -->\n<!-- end:nothing -->",
-            "no table is named 'nothing': there are ablations, ",
-        ),
+        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ablations, "),
         ("<!-- begin:ceilings -->\n", "needs its <!-- end:NAME"),
         ("<!-- end:ceilings -->", "needs its"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "none stands in another"),

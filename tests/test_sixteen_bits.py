@@ -325,7 +325,7 @@ def test_rows_of_16_bits_of_any_length_are_for_tiles_and_not_handed_on(one, chan
 @pytest.mark.parametrize("one", [one for one in TAKERS if one.name in ("tiles", "strips")], ids=lambda one: one.id)
 @settings(max_examples=most(4) if target.mode == "simulated" else 2, deadline=None)
 @given(
-    sizes=st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(1, 600), st.integers(1, 80)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 600), st.integers(1, 80)),
     where=st.floats(0, 1),
 )
 @example(sizes=(1, 1, 600, 1), where=0.0)  # whose last tile ends with the row
@@ -436,7 +436,7 @@ def test_the_study_counts_judges_and_spot_checks_them(dtype):
     row = made.rows[0]
     assert row.passed and row.dtype == dtype and row.compulsory_bytes == p.compulsory_bytes() == 2 * 2 * 49152 + 320
     bench = SimpleNamespace(machine=SimpleNamespace(l2_bytes=0), alone=nullcontext())
-    for one in TAKERS[:: 6 if target.mode == "gpu" else 1]:  # a compiler takes seconds for each
+    for one in {one.path: one for one in TAKERS}.values():
         small = replace(p, B=8)
         prepared = benches._OnGpu(bench, small, one.path, 1)
         prepared.check(one)  # poisoned, run, held against the reference

@@ -356,10 +356,7 @@ def refuse(problem):
     raise ProblemError(f"no {problem.K} taps")
 
 
-STAGES = (
-    stand_in("greedy", lambda p: 20 * p.compulsory_bytes()),
-    stand_in("thrifty", lambda p: p.compulsory_bytes()),
-)
+STAGES = (stand_in("greedy", lambda p: 20 * p.compulsory_bytes()), stand_in("thrifty", lambda p: p.compulsory_bytes()))
 
 
 def row(stage, time_us, problem=PAPER, gpu="Test GPU", date="2026-01-02T03:04:05+00:00"):
