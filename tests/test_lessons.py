@@ -218,17 +218,16 @@ def test_a_lesson_has_the_moves(source):
     assert asked == {f.stem[:4] for f in (ROOT / "solutions").glob(f"{source.stem[:2]}_*.py")} and len(asked) >= 2
 
 
-def test_the_words_at_a_lessons_end_are_in_the_glossary(source):
+def test_the_words_at_a_lessons_end_are_in_the_glossary(lesson):
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     known = {term for cell in re.findall(r"^\| ([^|]+) \|", glossary, re.M) for term in cell.split(", ")}
-    (words,) = re.findall(r"Words: \[glossary\]\(\.\./docs/glossary\.md\): (.+)\.", text_of(built(source)))
+    (words,) = re.findall(r"Words: \[glossary\]\(\.\./docs/glossary\.md\): (.+)\.", text_of(lesson))
     assert len(words.split(", ")) >= 3 and set(words.split(", ")) <= known
 
 
 @needs_solutions
-def test_a_lesson_states_the_time_that_its_load_takes(source):
-    notebook = built(source)
-    stated = int(re.search(r"\| \*\*Time\*\* \| about (\d+) minutes", notebook.cells[0].source)[1])
+def test_a_lesson_states_the_time_that_its_load_takes(source, lesson):
+    stated = int(re.search(r"\| \*\*Time\*\* \| about (\d+) minutes", lesson.cells[0].source)[1])
     assert stated == build.loads()[source.stem].stated, "the load: python notebooks/build.py --load"
     assert stated <= build.MOST_MINUTES, "too much for one lesson: split it"
 
@@ -386,9 +385,8 @@ SINGULAR = re.compile(r"(?<![\w.,×/^+−-])(?<![\d×+−-] )1 ([a-z]{3,}s)\b(?!
 VERBS = {"adds", "comes", "follows", "passes", "reads", "writes"}
 
 
-def test_one_of_a_kind_is_not_called_many(source):
-    cells = built(source).cells
-    said = [text for c in cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]
+def test_one_of_a_kind_is_not_called_many(lesson):
+    said = [text for c in lesson.cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]
     found = {m for text in said for m in SINGULAR.findall(text)} - VERBS
     assert not found
 

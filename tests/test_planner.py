@@ -313,11 +313,6 @@ def partitions(count):
         yield list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def test_layers_that_no_piece_covers_are_an_error():
-    with pytest.raises(PlanError, match="no pieces with a cost cover all of the 3 layers"):
-        planner.partition(3, {(0, 2): 1.0})
-
-
 def least_cost(layers, gpu, rules):
     """The least cost of all partitions, by trying each."""
 
@@ -557,6 +552,8 @@ def test_rules_that_cannot_be_are_refused(wrong, says):
 
 
 def test_what_is_no_chain_is_refused():
+    with pytest.raises(PlanError, match="no pieces with a cost cover all of the 3 layers"):
+        planner.partition(3, {(0, 2): 1.0})
     with pytest.raises(PlanError, match="there is no layer"):
         plan([])
     with pytest.raises(PlanError, match="'x' is no layer"):

@@ -96,11 +96,8 @@ def test_the_lesson_of_a_stage_speaks_of_it():
         assert not one.lesson or one.lesson in lessons, one.id
 
 
-def test_every_stage_is_a_key_as_what_is_judged_once_is_kept_by_it():
-    assert len(set(registry.stages())) == len(registry.stages())
-
-
-def test_every_stage_says_in_one_line_what_it_is():
+def test_every_stage_is_a_key_and_says_in_one_line_what_it_is():
+    assert len(set(registry.stages())) == len(registry.stages())  # what is judged once is kept by it
     for one in registry.stages("depthwise1d"):
         assert re.fullmatch(r"[A-Z][\w-]+: .*\.", one.summary), one.summary
 
