@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bank_conflicts import expected
 from compiler import needs_compiler
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from launched import per_request
 from parts import most
@@ -17,49 +16,48 @@ from dwlab.gpu import target
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels.registry import limits, stage, stages
 from dwlab.kernels.traffic import of_totals
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, decode
 from dwlab.problems.references import allowed_error, reference
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 STAGES = stages("depthwise1d")
-FORWARD = stages("depthwise1d", "forward")
 each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.removeprefix("depthwise1d/"))
 NAIVE, COALESCED, SHARED, WARP, REGISTERS, WIDE = (
     stage(f"depthwise1d/forward/{name}") for name in ("naive", "coalesced", "shared", "warp_tiled", "registers", "wide")
 )
 
 
-def run(one, problem, seed=0, inputs=None, before=np.nan):
-    """(output, greatest error as a fraction of the allowed one); the output is filled with `before`.
+def run(one, problem, seed=0, inputs=None):
+    """(output, greatest error as a fraction of the allowed one), infinite if not all is written.
 
     Of a path with two outputs: both, one after the other in one array.
     """
     inputs = problem.inputs(one.path, seed) if inputs is None else inputs
     names = problem.outputs(one.path)
-    arrays = dict(inputs, **{name: np.full(problem.shapes(one.path)[name], before, np.float32) for name in names})
+    arrays = inputs | {name: problem.nans(name, one.path) for name in names}
     one.run(problem, arrays)
     want, allowed = reference(problem, one.path, inputs), allowed_error(problem, one.path, inputs)
-    got = [arrays[name] for name in names]
-    excess = [np.where(np.isnan(arrays[n]), np.inf, np.abs(arrays[n] - want[n]) / allowed[n]).max() for n in names]
-    return got[0] if len(got) == 1 else np.concatenate([array.ravel() for array in got]), float(max(excess))
-
-
-# ---- every stage of every path
+    got = {name: decode(arrays[name], problem.dtype_of(name)) for name in names}
+    excess = [np.where(np.isnan(got[n]), np.inf, np.abs(got[n] - want[n]) / allowed[n]).max() for n in names]
+    return got[names[0]] if len(names) == 1 else np.concatenate([got[n].ravel() for n in names]), float(max(excess))
 
 
 @each_stage
-@settings(max_examples=most(3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=most(3))
 @given(
-    size=st.tuples(st.integers(1, 16), st.integers(1, 20), st.integers(1, 135), st.integers(1, 135)),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 20), st.integers(1, 140), st.integers(1, 135)),
     where=st.floats(0, 1),
     seed=st.integers(0, 3),
 )
-def test_any_shape_and_padding(one, size, where, seed):
+def test_any_shape_and_padding_is_right_and_counted_as_predicted(one, size, where, seed):
     B, H, L, K = size
     if one.name == "naive" and one.path in ("weight_grad", "backward"):
         B, L = min(B, 5), min(L, 70)  # one thread goes through all of them, or all add to one address
-    assert run(one, DepthwiseConv1d(B, H, L, K, int(where * (K - 1))), seed)[1] <= 1
+    B = max(1, min(B, 2_000_000 // (H * K * L)))
+    problem = DepthwiseConv1d(B, H, L, K, int(where * (K - 1)))
+    assert run(one, problem, seed)[1] <= 1
+    compare(one, problem).raise_if_different()
 
 
 @each_stage
@@ -111,45 +109,22 @@ def test_infinities_and_nans_stay_in_their_windows(one):
     assert odd == {(0, 1, t) for t in range(67, 74)} | {(1, 0, t) for t in range(97, 104)}
 
 
-@each_stage
-def test_what_the_output_held_before_does_not_matter(one):
-    problem = DepthwiseConv1d(3, 4, 50, 33, "same")
-    first, again = run(one, problem)[0], run(one, problem, before=1e30)[0]
-    if one.launch(problem).zero and target.mode == "gpu":  # atomics come in any order
-        np.testing.assert_allclose(first, again, rtol=1e-4, atol=1e-4)
-    else:
-        assert first.tobytes() == again.tobytes()
+CLEAN = [(3, 2, 100, 70, "same"), (40, 3, 9, 5), (9, 2, 88, 31, "same"), (2, 1, 1000, 48), (1, 1, 193, 99)]
 
 
-CLEAN = [
-    *(
-        SMALL,
-        DepthwiseConv1d(3, 2, 100, 70, "same"),
-        DepthwiseConv1d(40, 3, 9, 5),
-        DepthwiseConv1d(9, 2, 88, 31, "same"),
-    ),
-    *(DepthwiseConv1d(2, 1, 1000, 48), DepthwiseConv1d(1, 1, 193, 99)),
-]
-
-
-@each_stage
-@pytest.mark.parametrize("problem", CLEAN, ids=str)
+@pytest.mark.parametrize("one", [one for one in STAGES if one.aligned < 16], ids=lambda one: one.id)
+@pytest.mark.parametrize("problem", [SMALL, *(DepthwiseConv1d(*sizes) for sizes in CLEAN)], ids=str)
 def test_no_hazard_no_bank_conflict_and_no_float64_but_naives(one, problem):
+    """Of stages of the roof: test_roof.py, with the conflicts that their layouts are to have."""
     report = one.xray(problem)
     assert report.hazards == ()
-    # Those of the roof stages are stated, each with its reason (bank_conflicts.py; test_roof.py tries more shapes).
-    stated = expected(one, problem) if one.aligned == 16 and one.supports(problem) else 0
-    # tiles' taps left over of 8, and its rows side by side, meet in banks: its record is of that.
-    if one.name != "tiles" and (one.name != "flat" or one.supports(problem)):  # else flat hands on to tiles
-        assert report.totals.bank_conflicts == stated and (stated == 0 or one.name != "wide")
+    if one.name != "tiles":  # whose taps left over of 8, and rows side by side, meet in banks: its record is of that
+        assert report.totals.bank_conflicts == 0
     assert (report.totals.flops64 > 0) == (one.name == "naive" and one.path != "backward")
     # naive's additions to dw are atomics, which are no FLOPs of a lane.
     adds = one.path == "backward" and one.launch(problem).zero
     flops = problem.flops * 3 // 2 if adds else problem.flops_of(one.path)
     assert report.totals.flops + report.totals.flops64 >= flops
-
-
-# ---- forward
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -168,32 +143,6 @@ def test_shapes_that_kernels_are_made_for(step, B, H, L, K, where, seed):
         # Each tap once, and none that falls in the padding; a lane without a row works too.
         assert report.totals.flops * problem.B * problem.H == problem.flops * 32 * one.launch(problem).blocks
         Comparison(one.id, problem, one.traffic(problem), of_totals(report.totals)).raise_if_different()
-
-
-@pytest.mark.parametrize(
-    ("problem", "kernel_of"),
-    [
-        (DepthwiseConv1d(2, 3, 64, 64), ("registers", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 62, 4), ("registers", "wide", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 4, 63), ("registers", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 64, 130, 64), ("warp_tiled", "warp_tiled", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 65, 4), ("warp_tiled", "warp_tiled", "warp_tiled")),
-        (DepthwiseConv1d(2, 3, 68, 4), ("warp_tiled", "warp_tiled", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 65, "same"), ("warp_tiled", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 128), ("warp_tiled", "wide", "strips")),
-        (DepthwiseConv1d(2, 3, 4, 129), ("warp_tiled", "wide", "warp_tiled")),
-    ],
-    ids=str,
-)
-def test_a_shape_that_a_stage_is_not_for_gets_another_stages_kernel(problem, kernel_of):
-    by_name = {one.name: one for one in FORWARD}
-    for name, other in zip(("registers", "wide", "strips"), kernel_of, strict=True):
-        one, taken = by_name[name], by_name[other]
-        assert one.supports(problem) == (name == other)
-        assert one.kernel_for(problem) is taken.kernel_for(problem)
-        assert one.launch(problem) == taken.launch(problem) and one.traffic(problem) == taken.traffic(problem)
-        assert run(one, problem)[1] <= 1
-        compare(one, problem).raise_if_different()
 
 
 def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():

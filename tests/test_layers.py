@@ -115,19 +115,6 @@ def test_fused_layers_are_one_after_the_other(path, dtype):
         assert np.median(allowed) < (0.1 if dtype == "bfloat16" else 0.02) * np.abs(y).mean() + 1e-3
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_pytorch_agrees_on_the_convolution(layout):
-    torch = pytest.importorskip("torch", reason="PyTorch's convolution is the peer here")
-    layer = DepthwiseConv2d(2, 6, 9, 8, 3, 2, layout=layout, bias=True)
-    given = {name: torch.from_numpy(array) for name, array in layer.inputs(seed=4).items()}
-    x, w = given["x"], given["w"]
-    if layout == "NHWC":
-        x, w = x.permute(0, 3, 1, 2), w.permute(2, 0, 1)
-    y = torch.nn.functional.conv2d(x, w[:, None], given["b"], stride=2, padding=1, groups=6).numpy()
-    ours = references.reference(layer, "forward", layer.inputs(seed=4))["y"]
-    np.testing.assert_allclose(ours if layout == "NCHW" else ours.transpose(0, 3, 1, 2), y, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -37,9 +37,6 @@ def hours_of(start: str, values) -> Hourly:
     return Hourly("meter", np.datetime64(start, "h"), np.asarray(values, dtype=float))
 
 
-# the shipped files ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def shipped():
     return meters.load_windows()
@@ -105,9 +102,6 @@ def test_unknown_meter_is_refused():
             meters.load_windows(bad)
 
 
-# reading --------------------------------------------------------------------------------------------------------------
-
-
 def test_offsets_blanks_and_other_columns(tmp_path):
     path = write(
         tmp_path,
@@ -162,15 +156,14 @@ def test_what_is_no_file_is_not_read(tmp_path, place):
         read_series(tmp_path / place)
 
 
-# to hours -------------------------------------------------------------------------------------------------------------
-
-
 def test_half_hours_add_up_and_temperatures_average():
     halves = series("2020-01-01T00:00", [1, 2, 3, 4])
     assert hourly(halves, "sum").values.tolist() == [3, 7]
     assert hourly(halves, "mean").values.tolist() == [1.5, 3.5]
     assert hourly(series("2020-01-01T00:00", np.ones(8), minutes=15), "sum").values.tolist() == [4, 4]
     assert hourly(series("2020-01-01T05:00", [7, 8], minutes=60), "sum").start == np.datetime64("2020-01-01T05")
+    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
+    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])  # half an hour is not an hour
 
 
 def test_repeated_rows_count_once_and_contradictions_are_gaps():
@@ -223,9 +216,6 @@ def test_exchanged_days_are_mended_only_when_that_closes_gaps():
     assert repair_exchanged_days(one) is one
 
 
-# windows --------------------------------------------------------------------------------------------------------------
-
-
 def test_windows_need_a_past_and_skip_gaps():
     load = np.arange(200.0)
     load[100] = np.nan
@@ -250,11 +240,6 @@ def test_the_clock_of_the_features():
     sunday = hours_of("2020-07-05T23", np.ones(60))
     got = windows(sunday, sunday, hours=2, stride=100).features[0]
     assert got[0].tolist() == [0, 1] and got[1].tolist() == [0, 0]
-
-
-def test_half_an_hour_is_not_an_hour():
-    got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
-    assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])
 
 
 def test_gaps_stay_gaps():

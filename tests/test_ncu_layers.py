@@ -6,7 +6,7 @@ import pytest
 from fakes import recorded, script
 from parts import part
 
-from dwlab import records, report
+from dwlab import records
 from dwlab.judge import formulas
 from dwlab.measure import counters
 from dwlab.problems.layers import Fused
@@ -37,10 +37,6 @@ def counted_of(task, **more):
 
 def run_of(tmp_path, rows, day=""):
     return recorded(tmp_path, day=day, ceilings={}, sections={"layer_counters": rows}, notes=["All."])
-
-
-def text_of(task):
-    return report.layer_text(task.problem)
 
 
 def of_small_maps(dtype):

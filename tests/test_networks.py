@@ -34,14 +34,8 @@ def test_each_layer_reads_what_another_wrote(name, resolution, dtype):
 # torchvision's table of models: MobileNet_V2_Weights, 3,504,872 (2 a channel); Keras' Xception.summary(): 22,910,480
 # (4 a channel); MobileNetV1 of arXiv 1704.04861, table 8: 4.2 million.
 def behind(made, depthwise):
-    convolutions = [
-        layer.problem
-        for layer in made.layers
-        if isinstance(layer.problem, Pointwise)
-        or getattr(layer.problem, "op", "") == "conv2d"
-        or (depthwise and isinstance(layer.problem, DepthwiseConv2d))
-    ]
-    return sum(written(problem)[1] for problem in convolutions)
+    ops = {"pointwise", "conv2d"} | ({"depthwise2d"} if depthwise else set())
+    return sum(written(layer.problem)[1] for layer in made.layers if layer.problem.op in ops)
 
 
 def test_as_many_parameters_as_the_literature_counts():

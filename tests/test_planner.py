@@ -1,18 +1,17 @@
 """FusePlanner: models of accesses against a count of every element, the best plan against all plans, limits, texts."""
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
 from types import SimpleNamespace
 
 import pytest
-from fakes import CEILINGS, ENVIRONMENT
+from fakes import recorded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dwlab import planner, records
+from dwlab import planner
 from dwlab.gpu import machine
 from dwlab.gpu import specs as gpus
 from dwlab.kernels import registry
@@ -22,7 +21,7 @@ from dwlab.planner.efficiency import STAGES, TABLE, Efficiency
 from dwlab.planner.modules import FUSED, KINDS, Module, PlanError, Rules, best
 from dwlab.problems import networks
 from dwlab.problems.layers import DTYPES, DepthwiseConv2d, Fused, Pointwise, problem
-from dwlab.records import describe_problem, writing
+from dwlab.records import describe_problem
 
 IDEAL = Rules(kernels="ideal")
 
@@ -314,11 +313,6 @@ def partitions(count):
         yield list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def test_layers_that_no_piece_covers_are_an_error():
-    with pytest.raises(PlanError, match="no pieces with a cost cover all of the 3 layers"):
-        planner.partition(3, {(0, 2): 1.0})
-
-
 def least_cost(layers, gpu, rules):
     """The least cost of all partitions, by trying each."""
 
@@ -452,12 +446,6 @@ def test_measured_times_are_found_in_records():
     assert validation.validate(made, validation.measured_times(made, rows)).plan_us in (6.0, 7.0)
 
 
-def recorded(tmp_path, kernels=(), rows=(), date="2026-11-21T10:11:12+00:00", gpu="NVIDIA H200"):
-    environment = ENVIRONMENT | {"date": date, "gpu": gpu}
-    sections = {"network_kernels": list(kernels)}
-    return records.read_run(writing.write(tmp_path, list(rows), environment, CEILINGS, sections=sections))
-
-
 def kernels_of(made, us, batch=1):
     """Rows of `network_kernels`: each layer, and each pair that may be fused, takes as long as `us` says."""
     network = made.network
@@ -472,9 +460,13 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     # One kernel always takes 3 µs less than two, but for the first pair, where it takes 1 µs more.
     first = " + ".join(made.pairs[0].layers)
     kernels = kernels_of(made, lambda name: 21.0 if name == first else 17.0 if " + " in name else 10.0)
-    old = recorded(tmp_path, kernels_of(made, lambda name: 99.0), date="2026-11-20T10:00:00+00:00")
-    run = recorded(tmp_path, [*kernels, *kernels_of(made, lambda name: 1.0, batch=2)])
-    other = recorded(tmp_path, kernels_of(made, lambda name: 5.0), gpu="Tesla T4", date="2026-11-22T10:00:00+00:00")
+
+    def run_of(rows, day="21", **more):
+        return recorded(tmp_path, day=day, sections={"network_kernels": rows}, **more)
+
+    old = run_of(kernels_of(made, lambda name: 99.0), "20")
+    run = run_of([*kernels, *kernels_of(made, lambda name: 1.0, batch=2)])
+    other = run_of(kernels_of(made, lambda name: 5.0), "22", gpu="Tesla T4")
     found = validation.validate(made, runs=[old, run, other])
     assert found.unmeasured == 0 and found.missing == () and "of the network's kernels" in found.source
     times = {tuple(row.pair.layers): (row.unfused_us, row.fused_us) for row in found.rows}
@@ -486,7 +478,7 @@ def test_decisions_are_judged_by_a_recorded_run_of_the_network(tmp_path):
     )
     # A row of a layer that the table does not have is left out; what is missing then is counted.
     strange = [row | {"layers": row["layers"].replace("13.", "99.")} for row in kernels]
-    found = validation.validate(made, runs=[recorded(tmp_path, strange)])
+    found = validation.validate(made, runs=[run_of(strange)])
     assert found.unmeasured == 2 and found.plan_us is None and "2 pairs have no measurement" in found.summary()
 
 
@@ -544,11 +536,6 @@ def test_the_picture_says_in_words_what_it_shows(rules):
     assert picture.describe(plan("mobilenet_v1", "t4", rules=Rules(modules=()))).endswith("no two stand in one frame.")
 
 
-@pytest.fixture
-def run(run):
-    return functools.partial(run, "plan")
-
-
 @pytest.mark.parametrize(
     "wrong, says",
     [
@@ -565,6 +552,8 @@ def test_rules_that_cannot_be_are_refused(wrong, says):
 
 
 def test_what_is_no_chain_is_refused():
+    with pytest.raises(PlanError, match="no pieces with a cost cover all of the 3 layers"):
+        planner.partition(3, {(0, 2): 1.0})
     with pytest.raises(PlanError, match="there is no layer"):
         plan([])
     with pytest.raises(PlanError, match="'x' is no layer"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import json
 import sys
@@ -334,18 +335,13 @@ TIMED = Timeline(
 def test_shares_by_hand():
     # kernels 20 + 10; copies 10 + 10, one of them wholly under a kernel; busy 2 to 32 and 40 to 50 of 60
     assert TIMED.shares() == {"kernels": 30, "copies": 20, "both": 10, "gaps": 20, "launching": 18, "waiting": 37}
-
-
-def test_the_host_waits_in_a_copy_that_holds_it():
+    with pytest.raises(TimelineError, match="no times"):
+        dataclasses.replace(TIMED, wall_us=None).shares()
+    # The host waits in a copy that holds it.
     held = Item("to host", "copy", "stream 1", 4, (0, 30), (10, 30))
     free = Item("to host", "copy", "stream 1", 4, (30, 32), (32, 40))
     shares = Timeline((held, free), "", 40.0).shares()
     assert (shares["waiting"], shares["launching"], shares["copies"], shares["gaps"]) == (30, 2, 28, 12)
-
-
-def test_a_time_line_without_times_has_no_shares():
-    with pytest.raises(TimelineError, match="no times"):
-        dataclasses.replace(TIMED, wall_us=None).shares()
 
 
 @pytest.mark.parametrize(
@@ -526,11 +522,18 @@ def test_the_recorded_trainings_are_three_seeds_of_each_pattern():
 # ------------------------------------------------------------------------------------------------------ surfaces
 
 
+@functools.cache
+def exact():
+    """What the trained network gives of the test images, in float64: seconds."""
+    return surfaces.exact(surfaces.held().weights["dense"], surfaces.held().images)
+
+
 @pytest.mark.family(0.1, by=("none",))  # tests/parts.py
 @pytest.mark.parametrize("pattern", surfaces.PATTERNS)
 def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(pattern):
     held, run = surfaces.held(), method.newest(method.SurfacesRun)
-    right = surfaces.exact(held.weights[pattern], held.images).argmax(1) == held.labels
+    given = exact() if pattern == "dense" else surfaces.exact(held.weights[pattern], held.images)
+    right = given.argmax(1) == held.labels
     (recorded,) = (one for one in run.trainings if (one.seed, one.pattern) == (0, pattern))
     # float64 here, float32 in the training: one image may lie on the border
     assert abs(right.mean() - recorded.accuracy) <= 1 / surfaces.TEST
@@ -549,7 +552,7 @@ def test_the_model_of_pytorchs_users_is_the_network():
     made = surfaces.model(held.weights["dense"])
     with torch.inference_mode():
         got = made(torch.from_numpy(surfaces.pixels(held.images[:20]))).numpy()
-    assert np.abs(got - surfaces.exact(held.weights["dense"], held.images[:20])).max() < 1e-4
+    assert np.abs(got - exact()[:20]).max() < 1e-4
     again = fakes.script("train_surfaces").weights_of(made)
     assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
 
@@ -562,7 +565,7 @@ def test_our_kernels_classify_as_float64_does():
     held, net = surfaces.held(), surfaces.network(4, "NHWC")
     model = inference.prepare(net, held.weights["dense"], inference.selection.decide(net).pieces, fallback=True)
     got = inference.run(model, surfaces.pixels(held.images[:4]))
-    assert np.abs(got - surfaces.exact(held.weights["dense"], held.images[:4])).max() < 1e-4
+    assert np.abs(got - exact()[:4]).max() < 1e-4
 
 
 @needs_torch
@@ -603,8 +606,9 @@ def test_every_change_is_one_of_the_jobs_own_settings_and_says_what_is_expected(
         assert changed == bool(one.change) and one.hypothesis and one.expected > 0
 
 
-def test_the_jobs_images_begin_with_the_test_images():
+def test_the_jobs_images_begin_with_the_test_images(monkeypatch):
     script = fakes.script("record_method")
+    monkeypatch.setattr(surfaces, "exact", lambda weights, images: exact())
     images, labels, truth = script.the_images(1000)
     held = surfaces.held()
     assert np.array_equal(images[: surfaces.TEST], held.images) and images.shape == (1000, 64, 64)

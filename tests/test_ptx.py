@@ -220,24 +220,6 @@ def test_an_access_of_16_bytes_is_one_request_of_16_sectors():
     assert report.footprint == {"x": 16, "y": 16}
 
 
-@pytest.mark.parametrize(
-    ("pitch", "wavefronts"), [(4, 4), (8, 8), (12, 4), (16, 16), (32, 32), (48, 16), (52, 4), (0, 4)]
-)
-def test_shared_memory_serves_eight_lanes_at_a_time(pitch, wavefronts):
-    @cuda.jit
-    def read(y, pitch):
-        tile = cuda.shared.array(32 * 52, float32, 16)
-        for m in range(13):
-            ptx.store4_shared(tile, 128 * m + cuda.threadIdx.x * 4, float32(1), float32(2), float32(3), float32(4))
-        cuda.syncwarp()
-        a, b, c, d = ptx.load4_shared(tile, cuda.threadIdx.x * pitch)
-        ptx.store4(y, cuda.threadIdx.x * 4, a, b, c, d)
-
-    report = simt.xray(read, 1, 32, np.zeros(128, np.float32), pitch)
-    (load,) = [a for a in report.accesses if (a.array, a.kind) == ("tile", "load")]
-    assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
-
-
 # ---- which mistakes are found
 
 
@@ -282,25 +264,15 @@ def test_a_misaligned_access_stops_the_kernel_even_where_hazards_are_off():
         store[1, 1](np.zeros(8, np.float32))
 
 
-def refused(kernel, *args):
-    with pytest.raises(simt.UnsupportedError) as caught:
-        simt.xray(kernel, 1, 32, *args)
-    return str(caught.value)
-
-
 def test_arrays_of_another_type_and_views_with_gaps_are_refused():
-    @cuda.jit
-    def of_wide(y):
-        tile = cuda.shared.array(8, float64)
-        ptx.store4_shared(tile, 0, float32(1), float32(2), float32(3), float32(4))
-
-    @cuda.jit
-    def of_column(y):
-        ptx.store4(y[:, 0], 0, float32(1), float32(2), float32(3), float32(4))
-
-    y = np.zeros(128, np.float32)
-    assert "ptx.store4_shared takes a float32 array; tile is float64" in refused(of_wide, y)
-    assert "ptx.store4 takes a C-contiguous array" in refused(of_column, y.reshape(32, 4))
+    wide = ["128, float32, 16 => 8, float64", f"WHAT => ptx.store4_shared(tile, 0, {FOUR})"]
+    y = np.zeros((32, 4), np.float32)
+    for edits, says in (
+        (wide, "ptx.store4_shared takes a float32 array; tile is float64"),
+        ([f"WHAT => ptx.store4(y[:, 0], 0, {FOUR})"], "ptx.store4 takes a C-contiguous array"),
+    ):
+        with pytest.raises(simt.UnsupportedError, match=says):
+            simt.xray(edited(BARE, "bare", *edits, ptx=ptx, float64=float64), 1, 32, None, y)
 
 
 # ---- asynchronous copies
@@ -349,23 +321,17 @@ def test_a_copy_that_is_not_waited_for_is_a_race(name, says, edits):
 
 def test_what_is_on_its_way_is_not_there_yet():
     """The interpreter lands a copy at the wait, and no sooner: a kernel that reads too early gets what was there."""
-
-    def early(x, y):
-        tile = cuda.shared.array(ONE_WARP, float32, 16)
-        i = cuda.threadIdx.x * 4
-        ptx.store4_shared(tile, i, float32(7), float32(7), float32(7), float32(7))
-        ptx.copy4_async(tile, i, x, i)
-        ptx.commit()
-        a, b, c, d = ptx.load4_shared(tile, i)
-        ptx.wait(0)
-        e, f, g, h = ptx.load4_shared(tile, i)
-        ptx.store4(y, i, a + 100 * e, b + 100 * f, c + 100 * g, d + 100 * h)
-
+    sevens = ", ".join(["float32(7)"] * 4)
+    kernel = edited(
+        COPIED, "early", f"ptx.copy4_async => ptx.store4_shared(tile, i, {sevens})\n    ptx.copy4_async",
+        "y[i] = tile[i] => y[i] = early + 100 * tile[i]", "ptx.wait(0) => early = tile[i]\n    ptx.wait(0)",
+        ptx=ptx, ONE_WARP=ONE_WARP,
+    )  # fmt: skip
     x = np.arange(128, dtype=np.float32)
     y = np.zeros_like(x)
     with simt.using(simt.Options(hazards="off")):
-        simt.jit(early)[1, 32](x, y)
-    np.testing.assert_array_equal(y, 7 + 100 * x)
+        simt.jit(kernel.py_func)[1, 32](x, y)
+    np.testing.assert_array_equal(y[::4], 7 + 100 * x[::4])
 
 
 def test_blocks_of_several_batches_keep_their_copies_apart():

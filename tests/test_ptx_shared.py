@@ -151,7 +151,7 @@ def asked(monkeypatch):
     return SimpleNamespace(calls=calls, device=device)
 
 
-def test_the_driver_is_asked_once_for_each_compiled_form(asked):
+def test_the_driver_is_asked_once_for_each_compiled_form_and_again_for_more_and_for_another_gpu(asked):
     kernel = Kernel()
     for _ in range(3):
         driver.allow_shared(kernel, (1,), HIGH)
@@ -159,9 +159,7 @@ def test_the_driver_is_asked_once_for_each_compiled_form(asked):
     driver.allow_shared(kernel, (1.0,), HIGH)
     driver.allow_shared(Kernel(), (1,), HIGH)
     assert asked.calls[1:] == [((float,), HIGH, 0), ((int,), HIGH, 0)]
-
-
-def test_the_driver_is_asked_again_for_more_and_for_another_gpu(asked):
+    asked.calls.clear()
     kernel = Kernel()
     for nbytes in (60 * KIB, HIGH, 60 * KIB):
         driver.allow_shared(kernel, (1,), nbytes)

@@ -70,10 +70,7 @@ def tiny_network(monkeypatch):
     monkeypatch.setattr(timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
     monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(next(graphs)))
-    ran = (
-        Baseline("PyTorch eager", "eager", timing_of(120.0)),
-        Baseline("PyTorch other", "other", failure="no memory"),
-    )
+    ran = Baseline("PyTorch eager", "eager", timing_of(120.0)), Baseline("PyTorch other", "other", failure="no memory")
     monkeypatch.setattr(timing, "measure", lambda model, compiled, **how: Measured(timing_of(40.0), ran))
     monkeypatch.setattr(energy, "of_graph", lambda graph, per_launch, seconds: energy_of(graph, per_launch, seconds))
     monkeypatch.setattr(timing, "baseline_graph", lambda model, name: contextlib.nullcontext((name, None)))
@@ -103,9 +100,7 @@ def energy_of(graph, per_launch, seconds):
 
 
 TASKS = [record_networks.Task("mobilenet_v2", "float32", "NHWC", batch) for batch in (1, 2)]
-OPTIONS = {
-    "last": 1, "compiled": False, "energy": 2.0, "gpu": "h200", "processes": 1, "until": math.inf,
-}  # fmt: skip
+OPTIONS = {"last": 1, "compiled": False, "energy": 2.0, "gpu": "h200", "processes": 1, "until": math.inf}
 
 
 def measured(batch, **options):
@@ -116,9 +111,8 @@ def measured(batch, **options):
 
 
 @on_interpreter
-@pytest.mark.parametrize("batch", [1, 2])
-def test_a_network_is_checked_timed_and_recorded(tiny_network, batch, tmp_path):
-    last, made = measured(batch)
+def test_a_network_is_checked_timed_and_recorded(tiny_network, tmp_path):
+    last, made = measured(batch := 2)
     kernels, ran = made["network_kernels"], made["peers"]
     assert (last["apart_us"], last["fused_us"], last["peer_time_us"], last["speedup_vs_peer"]) == (50, 40, 120, 3)
     assert last["kernels"] - last["pairs"] == last["fused_kernels"] and last["pairs"] >= 1
@@ -145,8 +139,7 @@ def test_where_no_pair_pays_there_is_no_fused_model(tiny_network, monkeypatch):
 
 
 @on_interpreter
-@pytest.mark.parametrize("batch", [1, 2])
-def test_a_wrong_network_has_no_time(tiny_network, monkeypatch, batch):
+def test_a_wrong_network_has_no_time(tiny_network, monkeypatch):
     real = inference.prepare
 
     def spoiled(network, weights=None, given=None, **how):
@@ -157,7 +150,7 @@ def test_a_wrong_network_has_no_time(tiny_network, monkeypatch, batch):
                                                                weights=model.weights)  # fmt: skip
 
     monkeypatch.setattr(inference, "prepare", spoiled)
-    found, made = measured(batch)
+    found, made = measured(1)
     assert found["failure"].startswith("WRONG: fused: ") and "apart_us" not in found and made["peers"] == []
 
 
@@ -249,11 +242,8 @@ def test_beside_a_network_stands_the_fastest_way_of_the_same_version(tmp_path):
 
 def test_pairs_that_may_not_share_a_kernel_are_no_rows():
     network = networks.network("mobilenet_v2", batch=1, layout="NHWC", dtype="float32")  # some layers add a map
-    pairs = [
-        Fused(a.problem, b.problem)
-        for i, (a, b) in enumerate(itertools.pairwise(network.layers))
-        if not network.joint(i)
-    ]
+    neighbours = enumerate(itertools.pairwise(network.layers))
+    pairs = [Fused(a.problem, b.problem) for i, (a, b) in neighbours if not network.joint(i)]
     times = {"fused/dwpw/slide": 2.0, "fused/dwpw/naive": 1.0}
     rows = record_networks.kernels(network, dict.fromkeys(pairs, times))
     assert len(rows) == len({str(pair) for pair in pairs})

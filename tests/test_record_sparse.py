@@ -251,25 +251,13 @@ def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
 
 @pytest.mark.skipif(target.mode == "gpu", reason="runs on the interpreter; a GPU has the script itself")
 def test_a_wrong_result_has_no_time_and_says_so(no_gpu, monkeypatch, tmp_path):
-    class Wrong:
-        def __init__(self, kernel):
-            self.kernel = kernel
-
-        def __getitem__(self, how):
-            def launch(*args):
-                self.kernel[how](*args)
-                args[-1][0] = 99
-
-            return launch
+    def spoil(y):
+        y[0] = 99
 
     for one, good in ((LAYER, "pointwise/forward/tensor"), (record_sparse.dense_layer(LAYER), "sparse/forward/tensor")):
-        right = registry.stage(good)
-        id = "sparse/forward/tensor" if one is LAYER else "pointwise/forward/tensor"
-        wrong = registry.stage(id)
-        wrong = dataclasses.replace(wrong, kernel=Wrong(wrong.kernel_for(one)))
-        chosen = (
-            {"sparse": [wrong], "pointwise": [right]} if one is LAYER else {"sparse": [right], "pointwise": [wrong]}
-        )
+        wrong = registry.stage(f"{one.op}/forward/tensor")
+        wrong = dataclasses.replace(wrong, kernel=fakes.Meddling(wrong.kernel_for(one), meddle=spoil))
+        chosen = {registry.stage(good).op: [registry.stage(good)], one.op: [wrong]}
         monkeypatch.setattr(record_sparse, "stages_of", lambda problem, chosen=chosen: chosen[problem.op])
         group = record_sparse.Group(LAYER, "")
         made = record_sparse.measure(group, bench(), record_sparse.prepare(group))

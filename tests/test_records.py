@@ -10,6 +10,7 @@ import pathlib
 import platform
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import tables
@@ -175,10 +176,7 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
         (lambda d: d["measurements"][0].update(problem="paper"), "problem is 'paper'"),
         (lambda d: d["measurements"][0].update(stage=7), "stage is 7: Expected `str`"),
         (lambda d: d["measurements"][0].update(time_us=float("nan")), "holds NaN"),
-        (
-            lambda d: d["measurements"][1].update(peer_time_us=None),
-            "its `peer` 'PyTorch 2.11.0 conv1d' has no peer_time",
-        ),
+        (lambda d: d["measurements"][1].update(peer_time_us=None), "its `peer` 'PyTorch .* conv1d' has no peer_time"),
         (lambda d: d["environment"].update(compute_capability=9), "compute_capability is 9: Expected `array"),
         (lambda d: d.update(machine="H200"), "machine is 'H200'"),
         (lambda d: d.update(machine={"sms": "many"}), "machine.sms is 'many'"),
@@ -357,10 +355,7 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     "text, message",
     [
-        (
-            "<!-- begin:nothing -->\n<!-- end:nothing -->",
-            "no table is named 'nothing': there are ablations, ",
-        ),
+        ("<!-- begin:nothing -->\n<!-- end:nothing -->", "no table is named 'nothing': there are ablations, "),
         ("<!-- begin:ceilings -->\n", "needs its <!-- end:NAME"),
         ("<!-- end:ceilings -->", "needs its"),
         ("<!-- begin:ceilings --><!-- begin:depthwise1d/forward -->", "none stands in another"),
@@ -381,15 +376,11 @@ def test_numbers_keep_four_digits():
 # ---------------------------------------------------------------------------------------------------- command
 
 
-def command(tmp_path, capsys, json=False):
-    status = main(argparse.Namespace(folder=tmp_path, json=json))
-    return status, *capsys.readouterr()
-
-
 def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys):
     write(tmp_path)
     (tmp_path / "bad.json").write_text("{")
-    status, out, err = command(tmp_path, capsys, json=True)
+    status = main(argparse.Namespace(folder=tmp_path, json=True))
+    out, err = capsys.readouterr()
     assert status == 1 and len(json.loads(out)) == 2
     assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 
@@ -397,24 +388,11 @@ def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys
 # ---------------------------------------------------------------------------------------------------- what is committed
 
 
-class Whole:
-    """A network as a problem: what must move and be multiplied at least."""
-
-    def __init__(self, row):
-        self.network = networks.network(
-            row.problem["network"], row.problem["N"], row.problem["layout"], row.dtype, row.problem["resolution"]
-        )
-
-    def compulsory_bytes(self, path):
-        return self.network.compulsory_bytes
-
-    def flops_of(self, path):
-        return 2 * self.network.macs
-
-
 def problem_of(row):
     if row.op == "network":
-        return Whole(row)
+        name, batch, layout, resolution = (row.problem[key] for key in ("network", "N", "layout", "resolution"))
+        made = networks.network(name, batch, layout, row.dtype, resolution)
+        return SimpleNamespace(compulsory_bytes=lambda path: made.compulsory_bytes, flops_of=lambda path: 2 * made.macs)
     if row.op == "fused":  # the layers in words, each behind its op
         return layers.problem(" -> ".join(text.split(" ", 1)[1] for text in row.problem.values()))
     made = {"depthwise2d": layers.DepthwiseConv2d, "pointwise": layers.Pointwise, "sparse": layers.SparsePointwise}
@@ -490,14 +468,12 @@ def test_what_a_record_says_cannot_be_changed_by_those_who_read_it():
     parts += [run.measurements[0].problem, run.sections["layers"][0]["problem"]]
     for one in parts:
         name = next(iter(one))
-        for change in (
-            lambda one=one, name=name: one.update({name: 1}), lambda one=one, name=name: one.pop(name),
-            lambda one=one, name=name: one.__setitem__(name, 1), lambda one=one: one.clear(),
-            lambda one=one, name=name: one.__delitem__(name), lambda one=one: one.setdefault("new", 1),
-            lambda one=one: one.__ior__({"new": 1}), lambda one=one: one.popitem(),
+        for change, *how in (
+            ("update", {name: 1}), ("pop", name), ("__setitem__", name, 1), ("clear",), ("__delitem__", name),
+            ("setdefault", "new", 1), ("__ior__", {"new": 1}), ("popitem",),
         ):  # fmt: skip
             with pytest.raises(TypeError, match="take a copy"):
-                change()
+                getattr(one, change)(*how)
         for copied in (dict(one), one | {}, copy.deepcopy(one)):
             copied["new"] = 1
         assert "new" not in one and json.loads(json.dumps(one, default=list))

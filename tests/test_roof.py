@@ -69,8 +69,8 @@ def test_strips_are_shared_by_any_number_of_blocks_and_warps(path, shares, sizes
     judge(one, problem)
 
 
-@pytest.mark.parametrize("one", ROOF, **each)
-@pytest.mark.parametrize(("L", "K"), [(4, 129), (61, 3), (68, 65), (1001, 5)])
+@pytest.mark.parametrize("one", [*ROOF, stage("depthwise1d/forward/registers")], **each)
+@pytest.mark.parametrize(("L", "K"), [(4, 129), (4, 65), (61, 3), (65, 4), (68, 65), (1001, 5)])
 def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K):
     problem = DepthwiseConv1d(2, 3, L, K, "same")
     if one.supports(problem):

@@ -12,12 +12,6 @@ CEILINGS = Ceilings(4000.0, 6500.0, 60.0, 19.0, True, "measured; a fake")
 positive = st.floats(1e-3, 1e5)
 
 
-@given(intensity=positive, gbps=positive, tflops=positive)
-def test_attainable_is_the_lower_of_slope_and_peak(intensity, gbps, tflops):
-    value = attainable(intensity, Ceilings(gbps, fma_tflops=tflops))
-    assert value == min(1e3 * tflops, gbps * intensity)
-
-
 @given(gbps=positive, tflops=positive)
 def test_slope_and_peak_meet_at_the_ridge(gbps, tflops):
     ceilings = Ceilings(gbps, fma_tflops=tflops)

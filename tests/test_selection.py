@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from fakes import measured
 from small_networks import cut, thin
 
 from dwlab import planner, records
@@ -19,12 +20,7 @@ LAYER = DepthwiseConv2d(1, 32, 14, 14, 3, layout="NHWC", bias=True, activation="
 
 
 def row(problem, stage, us, date="2026-01-01T00:00:00+00:00", gpu="H"):
-    return records.Measurement(
-        gpu=gpu, date=date, op=problem.op, path=problem.main_path, stage=stage,
-        problem=records.describe_problem(problem), dtype=problem.dtype, time_us=us, p10_us=us, p90_us=us, rounds=3,
-        launches=1, method="graph", cold="", compulsory_bytes=1, effective_gbps=1.0, copy_gbps=1.0,
-        fraction_of_copy=1.0, flops=1, intensity=1.0,
-    )  # fmt: skip
+    return measured(stage, us, problem, us, problem.main_path, op=problem.op, date=date, gpu=gpu)
 
 
 def test_the_fastest_recorded_of_the_newest_run():

@@ -39,21 +39,17 @@ def split(requirement):
 
 
 def test_conda_users_get_the_same_packages():
-    conda = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    conda = yaml.safe_load(text)
     theirs = dict(split(one) for one in conda["dependencies"] if isinstance(one, str))
     ours = PROJECT["project"]["dependencies"] + extras()["lab"] + extras()["dev"]
     wanted = {CONDA.get(name, name): bounds for name, bounds in map(split, ours)}
     assert theirs.pop("pip") == ""
     assert theirs.pop("python") == PROJECT["project"]["requires-python"].replace(" ", "")
     assert theirs == wanted
-    assert [one["pip"] for one in conda["dependencies"] if isinstance(one, dict)] == [["-e ."]]
-
-
-def test_conda_users_are_told_the_same_numba_cuda():
-    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
     bounds = {split(extra[0])[1] for name, extra in extras().items() if name.startswith("gpu-")}
-    assert len(bounds) == 1 and f'"numba-cuda{bounds.pop()}"' in text
-    assert "cuda-nvdisasm" in text
+    assert len(bounds) == 1 and f'"numba-cuda{bounds.pop()}"' in text and "cuda-nvdisasm" in text
+    assert [one["pip"] for one in conda["dependencies"] if isinstance(one, dict)] == [["-e ."]]
 
 
 def extras():
@@ -111,16 +107,11 @@ def test_each_licence_that_is_named_ships_its_text():
         assert name in readme, name
 
 
-def test_the_version_has_a_heading_in_the_changelog():
+def test_the_version_is_written_once_and_has_a_heading_in_the_changelog():
     assert f"\n## {__version__} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def test_the_version_is_written_once():
-    import dwlab
-
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dwlab._version.__version__"}
-    assert re.fullmatch(r"\d+\.\d+\.\d+", dwlab.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
 
 
 def test_ci_runs_what_a_person_runs():
@@ -452,7 +443,7 @@ def installed(tmp_path_factory):
             patch.setitem(sys.modules, name, module)
         script = runpy.run_path(str(ROOT / "setup.py"))
     site = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "dwlab", site / "dwlab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "dwlab", site / "dwlab")  # what is compiled too: it takes seconds
     script["copied"](site / "dwlab")
     for one in (site, *site.rglob("*")):
         one.chmod(0o555 if one.is_dir() else 0o444)
@@ -462,9 +453,8 @@ def installed(tmp_path_factory):
 
 
 def dwlab_of(site, folder, *command):
-    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{site}-compiled"}  # once for all of them
-    variables = {**os.environ, "PYTHONPATH": str(site), **compiled}
     command = [sys.executable, "-m", "dwlab", *command]
+    variables = {**os.environ, "PYTHONPATH": str(site)}
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 

@@ -174,4 +174,3 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
 def test_what_cannot_be_pruned_keeps_no_share_either(w, form):
     with pytest.raises(ProblemError):
         kept_magnitude(w, form)
-    assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1

@@ -80,13 +80,12 @@ def test_a_cut_record_says_so():
     assert page_data(one.html())["cut"] == "the first 2 statements"
 
 
+VALUES = st.one_of(st.none(), st.integers(-9, 9), st.floats(allow_nan=False), st.booleans())
+
+
 @given(
     st.one_of(
-        st.lists(
-            st.one_of(st.none(), st.integers(-9, 9), st.floats(allow_nan=False), st.booleans()),
-            min_size=32,
-            max_size=32,
-        ),
+        st.lists(VALUES, min_size=32, max_size=32),
         st.tuples(st.integers(-99, 99), st.integers(-9, 9)).map(lambda one: [one[0] + k * one[1] for k in range(32)]),
         st.one_of(st.none(), st.booleans(), st.integers()).map(lambda one: [one] * 32),
     )

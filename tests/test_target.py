@@ -78,21 +78,14 @@ def numba_cuda(monkeypatch):
     return put
 
 
-def test_a_gpu_that_numba_can_use_is_no_problem(numba_cuda):
-    numba_cuda(is_available=lambda: True)
-    assert target.gpu_problem(a_driver()) == ""
-
-
-def test_a_numba_cuda_that_fails_is_a_reason_not_an_error(numba_cuda):
+def test_a_gpu_that_numba_can_use_is_no_problem_and_numbas_own_simulator_is_none(numba_cuda, monkeypatch):
     def broken():
         raise AttributeError("module 'numpy' has no attribute 'row_stack'")
 
-    numba_cuda(is_available=broken)
+    numba_cuda(is_available=broken)  # a reason, not an error
     assert "AttributeError: module 'numpy' has no attribute 'row_stack'" in target.gpu_problem(a_driver())
-
-
-def test_numbas_own_simulator_is_not_taken_for_a_gpu(numba_cuda, monkeypatch):
     numba_cuda(is_available=lambda: True)
+    assert target.gpu_problem(a_driver()) == ""
     monkeypatch.setattr(target, "cuda_simulator_on", lambda: True)
     assert "NUMBA_ENABLE_CUDASIM" in target.gpu_problem(a_driver())
 
@@ -187,34 +180,21 @@ def test_every_public_name_is_there_and_nothing_else_is_claimed():
         target.mod  # noqa: B018
 
 
-class Library:
-    """libcuda's five functions, answering as told; devices are (name, major, minor)."""
+def library(version=13000, init=0, devices=(("NVIDIA H200", 9, 0),)):
+    """libcuda's six functions, answering as told; devices are (name, major, minor)."""
 
-    def __init__(self, version=13000, init=0, devices=(("NVIDIA H200", 9, 0),)):
-        self.version, self.init, self.devices = version, init, devices
-
-    def cuDriverGetVersion(self, pointer):
-        pointer._obj.value = self.version
+    def put(place, value):
+        place.value = value
         return 0
 
-    def cuInit(self, flags):
-        return self.init
-
-    def cuDeviceGetCount(self, pointer):
-        pointer._obj.value = len(self.devices)
-        return 0
-
-    def cuDeviceGet(self, pointer, ordinal):
-        pointer._obj.value = ordinal
-        return 0
-
-    def cuDeviceGetName(self, buffer, size, handle):
-        buffer.value = self.devices[handle.value][0].encode()
-        return 0
-
-    def cuDeviceGetAttribute(self, pointer, attribute, handle):
-        pointer._obj.value = self.devices[handle.value][attribute - 74]
-        return 0
+    return types.SimpleNamespace(
+        cuDriverGetVersion=lambda pointer: put(pointer._obj, version),
+        cuInit=lambda flags: init,
+        cuDeviceGetCount=lambda pointer: put(pointer._obj, len(devices)),
+        cuDeviceGet=lambda pointer, ordinal: put(pointer._obj, ordinal),
+        cuDeviceGetName=lambda buffer, size, handle: put(buffer, devices[handle.value][0].encode()),
+        cuDeviceGetAttribute=lambda pointer, which, handle: put(pointer._obj, devices[handle.value][which - 74]),
+    )
 
 
 def asked(monkeypatch, library, release=None):
@@ -224,7 +204,7 @@ def asked(monkeypatch, library, release=None):
 
 
 def test_a_driver_with_gpus_and_none(monkeypatch):
-    found = asked(monkeypatch, Library(12040, devices=(("A", 8, 0), ("B", 6, 1))), "550.54.15")
+    found = asked(monkeypatch, library(12040, devices=(("A", 8, 0), ("B", 6, 1))), "550.54.15")
     assert found == driver.Driver(
         True, (12, 4), "550.54.15", (driver.Device("A", (8, 0)), driver.Device("B", (6, 1))), ""
     )
@@ -237,14 +217,14 @@ def test_a_driver_with_gpus_and_none(monkeypatch):
 )
 def test_a_driver_that_does_not_start_says_why_with_its_number(monkeypatch, status, words):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    found = asked(monkeypatch, Library(init=status))
+    found = asked(monkeypatch, library(init=status))
     assert words in found.problem and f"cuInit returned {status}" in found.problem
     assert found.found and found.cuda == (13, 0) and not found.usable
 
 
 def test_a_hidden_gpu_is_not_called_missing(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert "CUDA_VISIBLE_DEVICES='' hides every GPU" in asked(monkeypatch, Library(init=100)).problem
+    assert "CUDA_VISIBLE_DEVICES='' hides every GPU" in asked(monkeypatch, library(init=100)).problem
 
 
 WITHOUT = """

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from compiler import needs_compiler
-from launched import launched, layer, right_and_counted
+from launched import hopper, launched, layer, right_and_counted
 from loaded import loaded
 from numba import float32, uint32
 
@@ -29,12 +29,6 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 simulated = pytest.mark.skipif(target.mode != "simulated", reason="looks for mistakes: simulated mode only")
 TMA = registry.stage("pointwise/forward/tma")
 place = swizzle.place(32)
-
-
-def hopper():
-    """Skips where there is a GPU without the instruction."""
-    if target.mode == "gpu" and machine.present().compute_capability < (9, 0):
-        pytest.skip("copy_box_async is of compute capability 9.0 and up")
 
 
 def hazards(kernel, grid, block, *args, shared_bytes):
@@ -106,7 +100,8 @@ BOXES = [*((*sizes, 32) for sizes in [(40, 96, 16), (7, 32, 8), (3, 4, 8), (300,
 @pytest.mark.parametrize(("lines", "width", "box", "words"), BOXES)
 def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box, words):
     """Lines of 16 words are swizzled as those of 32, of 64 and more as they are."""
-    hopper()
+    if target.mode == "gpu" and machine.present().compute_capability < (9, 0):
+        pytest.skip("copy_box_async is of compute capability 9.0 and up")
     x, corners, y, wanted = boxes(lines, width, box, 5, words=words)
     kernel, shared = boxed(lines, width, box, words=words), 4 * words * box + 16
     allow_shared(kernel, (x, corners, y), shared)
@@ -314,19 +309,14 @@ def operands(seed=0):
     return *(one.view(np.float32).reshape(-1) for one in (a, b)), np.full(wanted.shape, np.nan, np.float32), wanted
 
 
-def test_products_of_boxes_are_right():
-    if target.mode == "gpu" and machine.present().compute_capability != (9, 0):
-        pytest.skip("wgmma is of compute capability 9.0 alone")
+@hopper
+def test_products_of_boxes_are_right_and_nothing_is_found_in_them():
     a, b, y, wanted = operands()
     allow_shared(product(), (a, b, y), SHARED)
     product()[1, 32 * WARPS, 0, SHARED](a, b, y)
     np.testing.assert_allclose(y, wanted, rtol=0, atol=296 * 8 * 2**-23)
-
-
-@simulated
-def test_nothing_is_found_in_what_is_right():
-    a, b, y, _ = operands()
-    assert simt.xray(product(), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED).hazards == ()
+    if target.mode == "simulated":
+        assert simt.xray(product(), 1, 32 * WARPS, a, b, y, shared_bytes=SHARED).hazards == ()
 
 
 @simulated
@@ -440,10 +430,6 @@ def test_tiles_follow_each_other_where_their_blocks_are_all_there():
             gpu.blocks_per_sm(tma_tiles.resources(one, config)),
         )
         assert config.groups == 1 or blocks <= resident * gpu.sms
-
-
-def test_older_gpus_are_told_why():
-    assert "needs compute capability 9.0" in TMA.lacks("float16", (8, 0))
 
 
 @needs_compiler

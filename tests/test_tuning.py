@@ -229,7 +229,7 @@ def _write_many(path, who, count):
 
 
 def test_two_writers_lose_nothing(tmp_path):
-    here = multiprocessing.get_context("spawn")
+    here = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")  # a new one takes seconds to import
     writers = [here.Process(target=_write_many, args=(tmp_path / "j.jsonl", who, 40)) for who in "ab"]
     for one in writers:
         one.start()
@@ -277,17 +277,6 @@ def test_a_journal_that_cannot_be_written_says_so_and_keeps_what_it_has(tmp_path
 def test_intervals_are_the_order_statistics_of_tables(n, k):
     """95 % for a median, as in tables of the sign test's critical values (k + 1 of n from each end)."""
     assert race.interval(list(range(n))) == ((-math.inf, math.inf) if k is None else (k, n - 1 - k))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6))
-def test_the_interval_holds_the_median_as_often_as_it_says(seed):
-    rng = random.Random(seed)
-    missed = 0
-    for _ in range(200):
-        low, high = race.interval([rng.lognormvariate(0, 1) for _ in range(15)])
-        missed += not low <= 1 <= high
-    assert missed <= 25  # 5 % are 10; more than 25 of 200 happen less than once in 100,000 tries
 
 
 def test_a_race_finds_the_fastest_in_noise_and_drops_the_slow_early():
@@ -443,17 +432,13 @@ def test_a_winner_that_is_wrong_now_does_not_win(tmp_path):
         searched(tmp_path / "one.jsonl", one, wrong)
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [(OSError(28, "No space left on device"), "No space"), (PermissionError(13, "Permission denied"), "Perm")],
-)
-def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(tmp_path, monkeypatch, error, says):
+def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(tmp_path, monkeypatch):
     recorded, predicted = sweep(2, size=40)
     journal, real, left = Journal(tmp_path / "j.jsonl"), os.fsync, iter(range(3))
 
     def fsync(file):
         if next(left, None) is None:
-            raise error
+            raise OSError(28, "No space left on device")
         return real(file)
 
     how = {"journal": journal, "key": KEY, "most": 10}
@@ -461,7 +446,7 @@ def test_a_search_whose_journal_takes_no_more_says_so_goes_on_and_loses_nothing(
         patch.setattr(os, "fsync", fsync)
         found = search.search(recorded.space, recorded, strategies.model(predicted), **how)
     kept = journal.results(KEY)
-    assert says in found.trouble and len(kept) == 3 and journal.unused == {} and found.timed == 10
+    assert "No space" in found.trouble and len(kept) == 3 and journal.unused == {} and found.timed == 10
     journal.path.write_bytes(journal.path.read_bytes() + b"".join(found.unsaved))  # where there is room again
     again = search.search(recorded.space, recorded, strategies.model(predicted), **how)
     assert again.winner == found.winner and again.timed == 0 and again.trouble == ""
@@ -552,23 +537,11 @@ def test_a_candidate_costs_itself_alone():
     assert all(bad[does][1].startswith(says) for does, (_, says) in LOSING.items()), bad
 
 
-def test_who_keeps_the_gpu_to_itself_is_ended_and_the_next_has_its_turn(tmp_path):
+def test_turns_are_taken_by_one_at_a_time_and_who_keeps_the_gpu_to_itself_is_ended(tmp_path):
+    """Who is killed with a turn is waited for no longer."""
     lock = GpuLock(tmp_path / "lock", seconds=1.0)
     with Worker(functools.partial(Shared, lock), lock=lock) as one, Worker(functools.partial(Shared, lock)) as other:
         one.judge({"cost": 0}), other.judge({"cost": 0})  # both processes are there
-        begun = time.monotonic()
-        with pytest.raises(race.Out, match="timeout: it kept the GPU for 1 s"):
-            one.time_us({"cost": 1, "does": "hang"})
-        assert other.time_us({"cost": 2}) == 12.0 and time.monotonic() - begun < 20
-        assert one.time_us({"cost": 3}) == 13.0 and one.losses == 1  # by a new process
-        assert not lock.is_over(os.getpid())
-
-
-def test_turns_are_taken_by_one_at_a_time(tmp_path):
-    """Also where who has one is killed: it is waited for no longer."""
-    lock = GpuLock(tmp_path / "lock")
-    with Worker(functools.partial(Shared, lock)) as one, Worker(functools.partial(Shared, lock)) as other:
-        one.judge({"cost": 0}), other.judge({"cost": 0})
         with lock, ThreadPoolExecutor(2) as threads:
             waiting = [threads.submit(each.time_us, {"cost": 1}) for each in (one, other)]
             time.sleep(0.5)
@@ -576,6 +549,12 @@ def test_turns_are_taken_by_one_at_a_time(tmp_path):
             lock.__exit__(None, None, None)
             assert [each.result(20) for each in waiting] == [11.0, 11.0]
             lock.__enter__()
+        begun = time.monotonic()
+        with pytest.raises(race.Out, match="timeout: it kept the GPU for 1 s"):
+            one.time_us({"cost": 1, "does": "hang"})
+        assert other.time_us({"cost": 2}) == 12.0 and time.monotonic() - begun < 20
+        assert one.time_us({"cost": 3}) == 13.0 and one.losses == 1  # by a new process
+        assert not lock.is_over(os.getpid())
 
 
 def test_a_bench_that_cannot_be_made_is_no_candidates_fault():

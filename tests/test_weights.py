@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from small_networks import image_of, thin, tiny
+from small_networks import cut, image_of, thin, tiny
 
 torch = pytest.importorskip("torch", reason="models are PyTorch's: pip install '.[torch]'")
 
@@ -91,12 +91,15 @@ def test_a_model_with_its_batch_norms_folded(trained):
 
 
 def test_a_model_of_other_layers_is_refused(trained):
-    made, short = network("mobilenet_v2", 1, "NCHW", "float32", 32), torch.nn.Sequential(*trained.features[:2]).eval()
-    other = copy.deepcopy(trained)
-    other.classifier[1] = torch.nn.Linear(1280, 10)
+    made = cut(network("mobilenet_v2", 1, "NCHW", "float32", 32), "1.project")
+    other = copy.deepcopy(trained.features[:2]).eval()
+    other[1].conv[1], other[1].conv[2] = (one.eval() for one in block(32, 8, activation=False))
     for model, words in (
-        (other.eval(), "head.classifier has weights (10, 1280), not (1000, 1280): is it"),
-        (short, "the model has 3 convolutions and linear layers, not 53: is it mobilenet_v2"),
+        (other, "1.project has weights (8, 32, 1, 1), not (16, 32): is it"),
+        (
+            torch.nn.Sequential(other[0], other[1].conv[0]).eval(),
+            "the model has 2 convolutions and linear layers, not 3: is it mobilenet_v2",
+        ),
     ):
         with pytest.raises(InferenceError, match=re.escape(words)):
             weights_from_torch(made, model)
@@ -104,7 +107,7 @@ def test_a_model_of_other_layers_is_refused(trained):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_weights_keep_maps_in_size(name):
-    made = thin(network(name, 1, "NCHW", "float32", 64))
+    made = thin(network(name, 1, "NCHW", "float32", 32))
     weights = random_weights(made, 5)
     check_weights(made, weights)
     y = by_pytorch(made, weights, image_of(made))

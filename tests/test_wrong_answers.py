@@ -41,15 +41,19 @@ def edited(exercise: str, changes: list[str]) -> str:
     return text
 
 
+def judged(folder, exercise: str, changes: list[str]) -> dict:
+    path = folder / f"{exercise}_answer.py"
+    path.write_text(edited(exercise, changes), encoding="utf-8")
+    return exercises._judge(path, exercises.known()[exercise])
+
+
 TAKEN = part("wrong answers", WRONG, lambda row: [row[0]], 0.05)
 
 
 @pytest.mark.parametrize("row", TAKEN, ids=[f"{row[0]}: {row[1]}" for row in TAKEN])
 def test_a_wrong_answer_is_told_what_is_wrong(tmp_path, row):
     exercise, _, says, *changes = row
-    path = tmp_path / f"{exercise}_answer.py"
-    path.write_text(edited(exercise, changes), encoding="utf-8")
-    found = exercises._judge(path, exercises.known()[exercise])
+    found = judged(tmp_path, exercise, changes)
     assert found["status"] == ("unsolved" if "still None" in says else "wrong"), found["message"]
     assert re.search(says, found["message"]), found["message"]
     assert found["hints"] or exercise in BLIND or re.search("still None|`binds`", says), "a wrong answer gets a hint"
@@ -61,9 +65,7 @@ NAMED = part("hinted answers", HINTED, lambda row: [row[0]], 0.1)
 
 @pytest.mark.parametrize(("exercise", "change", "hint"), NAMED, ids=[f"{row[0]}: {row[2]}" for row in NAMED])
 def test_a_typical_mistake_is_named_by_a_hint(tmp_path, exercise, change, hint):
-    path = tmp_path / f"{exercise}_answer.py"
-    path.write_text(edited(exercise, [change]), encoding="utf-8")
-    found = exercises._judge(path, exercises.known()[exercise])
+    found = judged(tmp_path, exercise, [change])
     others = {other for one, _, other in HINTED if one == exercise} - {hint}
     said = found["hints"][0] if exercise == "32_1" else " ".join(found["hints"])  # in 12_1 places may be named before
     assert found["status"] == "wrong" and hint in said and not any(other in said for other in others), found
@@ -121,14 +123,10 @@ RIGHT = [
 @pytest.mark.parametrize("row", RIGHT, ids=[row[0] for row in RIGHT])
 def test_another_right_answer_passes(tmp_path, row):
     exercise, *changes = row
-    path = tmp_path / f"{exercise}_answer.py"
-    path.write_text(edited(exercise, changes), encoding="utf-8")
-    found = exercises._judge(path, exercises.known()[exercise])
+    found = judged(tmp_path, exercise, changes)
     assert found["status"] == "passed", found["message"]
 
 
 def test_what_a_function_raises_is_told_with_its_call(tmp_path):
-    path = tmp_path / "40_1_answer.py"
-    path.write_text(edited("40_1", ["busy, until = 0.0, 0.0 => busy, until = 0.0, kernels[0][0]"]), encoding="utf-8")
-    found = exercises._judge(path, exercises.known()["40_1"])
+    found = judged(tmp_path, "40_1", ["busy, until = 0.0, 0.0 => busy, until = 0.0, kernels[0][0]"])
     assert found["status"] == "error" and found["message"].endswith("list index out of range, in idle([], [], 10.0)")
