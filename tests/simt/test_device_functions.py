@@ -214,11 +214,11 @@ def test_recursion_without_a_signature_takes_the_same_types():
 
 
 def test_a_signature_compiles_at_once_and_freezes_globals():
-    """Those of the device functions that it calls, too."""
+    """Those of the device functions that it calls, too. Without one the first launch does."""
     text = """
 import types
 import numpy as np
-factor, table, module = 2, np.arange(3), types.ModuleType("module")
+factor, table, shape, module = 2, np.arange(3), (0, 5000), types.ModuleType("module")
 module.factor = 100
 
 @cuda.jit(device=True)
@@ -228,7 +228,7 @@ def helper(): return factor
 def other(): return 0
 
 def use(out):
-    out[0] = factor * helper() + table[1] + module.factor
+    out[0] = factor * helper() + table[1] + module.factor + shape[1]
 
 eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
 """
@@ -236,11 +236,14 @@ eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
     space["factor"], space["table"][1] = 3, 10
     out = np.zeros(1, np.int64)
     space["eager"][1, 1](out)
-    assert out[0] == 2 * 2 + 1 + 100
+    assert out[0] == 2 * 2 + 1 + 100 + 5000
     for _ in range(2):
         space["lazy"][1, 1](out)
-        assert out[0] == 3 * 3 + 10 + 100
+        assert out[0] == 3 * 3 + 10 + 100 + 5000
         space["helper"], space["module"].factor = space["other"], 0
+        space["factor"], space["table"][1], space["shape"] = 7, 0, (0, 6000)
+    cuda.jit(space["use"])[1, 1](out)
+    assert out[0] == 6000
 
 
 def test_a_function_is_found_by_the_name_that_its_code_has():
