@@ -337,18 +337,6 @@ def test_a_ufunc_of_arrays_writes_into_its_last_one(function):
         makes_one[1, 1](x, out)
 
 
-def test_parts_of_complex_arrays_are_arrays():
-    @cuda.jit
-    def use(x):
-        i = cuda.grid(1)
-        cuda.atomic.add(x.real, i, 1)
-        x.imag[i] = 2 * x.real[i]
-
-    x = np.zeros(8, np.complex64)
-    use[1, 8](x)
-    assert (x == 1 + 2j).all()
-
-
 @pytest.mark.parametrize("align", [True, False])
 def test_records_hold_records_and_complex_numbers_at_half_their_size(align):
     inner = np.dtype([("p", np.float32), ("q", np.float32, (3,))], align=align)
