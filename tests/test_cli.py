@@ -214,34 +214,35 @@ def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monk
     assert run("stages")[2] == err
 
 
-def test_memory_that_is_not_there_is_said_in_a_line(run, monkeypatch):
-    def greedy(options):
-        raise MemoryError("Unable to allocate 8 EiB")
-
-    monkeypatch.setattr(command, "stages", greedy)
-    assert run("stages") == (2, "", "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n")
+def greedy(options):
+    raise MemoryError("Unable to allocate 8 EiB")
 
 
-def test_a_package_that_is_missing_is_named(run, monkeypatch):
-    monkeypatch.setattr(command, "stages", lambda options: __import__("no_such_module_anywhere"))
-    status, _, err = run("stages")
-    assert status == 2 and err == (
-        "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e '.[lab]' in its folder\n"
-    )
+def interrupted(options):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command_", "status", "says"),
+    [
+        (greedy, 2, "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n"),
+        (
+            lambda options: __import__("no_such_module_anywhere"), 2,
+            "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e '.[lab]' in its folder\n",
+        ),
+        (interrupted, 130, "stopped\n"),
+    ],
+    ids=["memory", "a package", "Ctrl-C"],
+)  # fmt: skip
+def test_what_is_no_fault_of_ours_is_one_line(run, monkeypatch, command_, status, says):
+    monkeypatch.setattr(command, "stages", command_)
+    assert run("stages") == (status, "", says)
 
 
 def test_a_fault_of_ours_keeps_its_traceback(run, monkeypatch):
     monkeypatch.setattr(command, "stages", lambda options: {}["x"])
     with pytest.raises(KeyError):
         run("stages")
-
-
-def test_ctrl_c_is_no_traceback(run, monkeypatch):
-    def interrupted(options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "stages", interrupted)
-    assert run("stages") == (130, "", "stopped\n")
 
 
 def test_a_closed_stdout_and_ctrl_c_while_modules_load_are_no_traceback():

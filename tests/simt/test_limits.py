@@ -42,9 +42,11 @@ def test_blocks_up_to_the_limits(block):
     ],
 )
 def test_blocks_over_the_limits(block, words):
-    for launch in (lambda: threads_run(1, block), lambda: simt.xray(count, 1, block, np.zeros(1, np.int64))):
-        with pytest.raises(simt.LaunchError, match=words):
+    y = np.zeros(1, np.int64)
+    for launch in (lambda: count[1, block](y), lambda: simt.xray(count, 1, block, y)):
+        with pytest.raises(simt.LaunchError, match=words) as caught:
             launch()
+        assert isinstance(caught.value, ValueError) and isinstance(caught.value, simt.SimtError) and y[0] == 0
 
 
 @pytest.mark.parametrize("grid", [1, 300, (1, 65535), (1, 1, 65535), (3, 5, 7), 65536])
@@ -69,13 +71,6 @@ def test_sizes_that_are_empty_or_no_integers(size):
     for grid, block in ((size, 32), (1, size)):
         with pytest.raises(simt.LaunchError, match=why):
             threads_run(grid, block)
-
-
-def test_a_launch_error_is_a_value_error_too_and_runs_nothing():
-    y = np.zeros(1, np.int64)
-    with pytest.raises(ValueError) as caught:
-        count[1, 2000](y)
-    assert isinstance(caught.value, simt.SimtError) and y[0] == 0
 
 
 # --- shared memory --------------------------------------------------------------------------------
