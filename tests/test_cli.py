@@ -1,5 +1,6 @@
 """`python -m dwlab`: what each command prints and returns, and that a wrong one gets one clear line and status 2."""
 
+import functools
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from dwlab.kernels import command, registry
 from dwlab.kernels.command import whole_id
 from dwlab.problems import layers, networks
 from dwlab.report import recorded
+from dwlab.setup import doctor
 from dwlab.text import tabular, terminal
 
 NAIVE = "depthwise1d/forward/naive"
@@ -404,6 +406,7 @@ USUAL = [
 
 @pytest.mark.parametrize("arguments", USUAL, ids=" ".join)
 def test_what_a_terminal_gets_fits_it_and_json_is_json(run, monkeypatch, capsys, arguments):
+    monkeypatch.setattr(doctor, "collect", functools.cache(doctor.collect))  # it asks other processes
     text = run(*arguments, "--json")[1]
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     for width in (40, 100):
