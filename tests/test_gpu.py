@@ -91,10 +91,10 @@ def test_no_stage_spills_to_local_memory(stage):
 
 # ---------------------------------------------------------------------------------------------------- bit for bit
 
-KNOWN = {"cuda": cuda, "math": math}
-KNOWN |= {str(one): one for one in (float32, int8, int16, int32, uint8, uint16, uint32)}
 THREADS = 96
 BLOCKS = 5
+KNOWN = {"cuda": cuda, "math": math, "THREADS": THREADS}
+KNOWN |= {str(one): one for one in (float32, int8, int16, int32, uint8, uint16, uint32)}
 N = THREADS * BLOCKS
 ROWS = {
     head.split("|")[0].strip(): (head, body)
