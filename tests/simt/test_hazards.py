@@ -111,38 +111,6 @@ def forgotten_barrier(x, y):
     y[cuda.grid(1)] = tile[63 - t]
 
 
-def test_read_of_another_warps_write_without_a_barrier():
-    how = {"kind": "race", "at": "tile[63 - t]", "array": "tile", "other": "tile[t] =", "says": ["syncthreads"]}
-    hazard = found(forgotten_barrier, 1, 64, ones(), ones(), **how, threads=["block 0", "63"])
-    assert "thread 0 " in hazard.threads + " "
-
-
-def test_every_time_and_not_by_luck():
-    texts = {str(hazards(forgotten_barrier, 2, 64, ones(128), ones(128))) for _ in range(5)}
-    assert len(texts) == 1
-
-
-def test_race_in_a_device_function():
-    @cuda.jit(device=True)
-    def publish(tile, t, value):
-        tile[t] = value
-
-    @cuda.jit(device=True)
-    def fetch(tile, t):
-        return tile[63 - t]
-
-    @cuda.jit
-    def caller(x, y):
-        tile = cuda.shared.array(64, float32)
-        t = cuda.threadIdx.x
-        publish(tile, t, x[t])
-        y[t] = fetch(tile, t)
-
-    races = [h for h in hazards(caller, 1, 64, ones(), ones()) if h.kind == "race"]
-    assert races and races[0].line == line_with(fetch, "tile[63 - t]")
-    assert races[0].other_line == line_with(publish, "tile[t] = value")
-
-
 # --- races in global memory -----------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ import math
 import os
 import textwrap
 
-import numba
 import numpy as np
 import pytest
 from numba import boolean, complex64, float32, float64, int8, int16, int32, int64, uint8, uint32, void
@@ -161,28 +160,6 @@ def test_a_kernel_returns_nothing():
 # --- where a thread is ----------------------------------------------------------------------------
 
 
-def test_indices_in_three_dimensions():
-    @cuda.jit
-    def where(out):
-        x, y, z = cuda.grid(3)
-        sx, sy = cuda.gridsize(2)
-        sz = cuda.gridsize(3)[2]
-        out[z, y, x, 0] = cuda.threadIdx.x + 10 * cuda.threadIdx.y + 100 * cuda.threadIdx.z
-        out[z, y, x, 1] = cuda.blockIdx.x + 10 * cuda.blockIdx.y + 100 * cuda.blockIdx.z
-        out[z, y, x, 2] = cuda.blockDim.x + 10 * cuda.blockDim.y + 100 * cuda.blockDim.z
-        out[z, y, x, 3] = cuda.gridDim.x + 10 * cuda.gridDim.y + 100 * cuda.gridDim.z
-        out[z, y, x, 4] = sx + 100 * sy + 10000 * sz
-
-    grid, block = (3, 2, 2), (4, 3, 2)
-    out = np.zeros((4, 6, 12, 5), np.int64)
-    where[grid, block](out)
-    z, y, x = np.indices((4, 6, 12))
-    assert (out[..., 0] == x % 4 + 10 * (y % 3) + 100 * (z % 2)).all()
-    assert (out[..., 1] == x // 4 + 10 * (y // 3) + 100 * (z // 2)).all()
-    assert (out[..., 2] == 4 + 30 + 200).all() and (out[..., 3] == 3 + 20 + 200).all()
-    assert (out[..., 4] == 12 + 600 + 40000).all()
-
-
 # --- kernels of a few lines -----------------------------------------------------------------------
 
 # The body of a kernel of `out`, i = cuda.grid(1) and t = cuda.threadIdx.x; block, grid, bytes of dynamic shared memory,
@@ -240,32 +217,6 @@ def test_a_kernel_of_a_few_lines(name):
 
 
 # --- memory spaces --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
-    + [np.float16, np.float32, np.float64, np.complex64, np.complex128],
-    ids=lambda d: d.__name__,
-)
-def test_shared_and_local_arrays_of_every_dtype(dtype):
-    element = numba.from_dtype(np.dtype(dtype))
-
-    @cuda.jit
-    def reverse(x, out):
-        tile = cuda.shared.array(32, element)
-        own = cuda.local.array(shape=2, dtype=element)
-        t = cuda.threadIdx.x
-        tile[t] = x[t]
-        cuda.syncthreads()
-        own[0] = tile[31 - t]
-        own[1] = own[0]
-        out[t] = own[1]
-
-    x = np.arange(32).astype(dtype)
-    out = np.zeros(32, dtype)
-    reverse[1, 32](x, out)
-    assert (out == x[::-1]).all()
 
 
 def test_0d_arrays_and_len():
@@ -446,24 +397,6 @@ def test_print(capsys):
     say = kernel_of("out", "i = cuda.grid(1)", "if i == 3:", '    print("thread", i, 1.5)', "out[i] = i")
     run(say, 8)
     assert capsys.readouterr().out.split() == ["thread", "3", "1.500000"]
-
-
-def test_two_kernels_with_one_name_are_told_apart():
-    def make(n):
-        if n == 1:
-
-            @cuda.jit
-            def kernel(out):
-                out[cuda.grid(1)] = 1
-        else:
-
-            @cuda.jit
-            def kernel(out):
-                out[cuda.grid(1)] = 2
-
-        return kernel
-
-    assert run(make(1), 1)[0] == 1 and run(make(2), 1)[0] == 2
 
 
 # --- reduction ------------------------------------------------------------------------------------

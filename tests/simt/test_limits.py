@@ -220,31 +220,6 @@ def test_constant_memory_is_limited_to_64_kib():
 # --- batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [simt.Options(lanes=1), simt.Options(lanes=100), simt.Options(memory_budget=1), simt.Options(memory_budget=50_000)],
-    ids=str,
-)
-def test_results_do_not_depend_on_how_many_blocks_run_at_once(options):
-    @cuda.jit
-    def reverse(x, y):
-        tile = cuda.shared.array(64, float32)
-        own = cuda.local.array(3, float32)
-        t = cuda.threadIdx.x
-        i = cuda.grid(1)
-        tile[t] = x[i]
-        cuda.syncthreads()
-        for k in range(3):
-            own[k] = tile[63 - t] * float32(k)
-        y[i] = own[2]
-
-    x = np.arange(64 * 20, dtype=np.float32)
-    y = np.zeros_like(x)
-    with simt.using(options):
-        reverse[20, 64](x, y)
-    assert (y == 2 * x.reshape(20, 64)[:, ::-1].ravel()).all()
-
-
 def test_a_large_launch_stays_within_its_budget():
     import tracemalloc
 
