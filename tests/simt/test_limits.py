@@ -8,7 +8,7 @@ from dwlab import simt
 from dwlab.gpu import occupancy
 from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
-from tests.loaded import kernel_of
+from tests.loaded import kernel_of, program
 
 pytestmark = pytest.mark.quick
 
@@ -95,31 +95,18 @@ def test_static_shared_memory_up_to_48_kib(dtype, size):
 
 def test_static_shared_memory_is_added_up():
     @cuda.jit(device=True)
-    def more(t):
-        tile = cuda.shared.array(1025, float32)
-        tile[t] = float32(1.0)
-        return tile[t]
+    def held(size):
+        tile = cuda.shared.array(size, float32)
+        tile[0] = float32(1.0)
+        return tile[0]
 
-    @cuda.jit(device=True)
-    def both(t):
-        one = cuda.shared.array((64, 64), float32)
-        two = cuda.shared.array((64, 112), float32)
-        one[0, 0] = 1.0
-        two[0, 0] = 2.0
-        return one[0, 0] + two[0, 0]
-
-    @cuda.jit
-    def kernel(y):
-        y[0] = both(0)
-
-    @cuda.jit
-    def over(y):
-        y[0] = both(0) + more(0)
-
-    kernel[1, 1](np.zeros(1))
-    simt.xray(kernel, 1, 1, np.zeros(1))
+    fits, _ = program(["y[0] = held(4096) + held(7168)"], "y", held=held)
+    over, _ = program(["y[0] = held(4096) + held(7168) + held(1025)"], "y", held=held)
+    y = np.zeros(1)
+    fits[1, 1](y)
+    assert simt.xray(fits, 1, 1, y).shared_bytes == 4 * (4096 + 7168) and y[0] == 2
     with pytest.raises(simt.LaunchError, match="49152"):
-        over[1, 1](np.zeros(1))
+        over[1, 1](y)
 
 
 def test_a_shared_array_in_a_loop_is_one_array():
