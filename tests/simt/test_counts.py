@@ -373,21 +373,6 @@ def test_shared_patterns(itemsize, pattern):
     assert load.bytes_used == itemsize * len({i for i in table if i is not None})
 
 
-def test_dynamic_shared_memory_is_counted_too():
-    @cuda.jit
-    def dynamic(y, step):
-        tile = cuda.shared.array(0, float32)
-        t = cuda.threadIdx.x
-        tile[t * step] = 1.0
-        cuda.syncwarp()
-        y[t] = tile[t * step]
-
-    for step in (1, 2, 3, 32):
-        report = simt.xray(dynamic, 1, 32, np.zeros(32, np.float32), step, shared_bytes=4 * 32 * step)
-        assert access(report, "tile", "load", "shared").wavefronts == math.gcd(step, 32)
-        assert report.shared_bytes == 4 * 32 * step
-
-
 # --- barriers, atomics ----------------------------------------------------------------------------
 
 

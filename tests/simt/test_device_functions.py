@@ -140,16 +140,6 @@ eager, lazy = cuda.jit("void(int64[:])")(use), cuda.jit(use)
     assert out[0] == 6000
 
 
-def test_a_function_is_found_by_the_name_that_its_code_has():
-    def one(out):
-        out[0] = 9
-
-    one.__name__ = "another"
-    out = np.zeros(1)
-    cuda.jit(one)[1, 1](out)
-    assert out[0] == 9
-
-
 def test_a_kernel_has_no_star():
     def many(*arrays):
         arrays[0][0] = 1

@@ -62,13 +62,6 @@ def test_integer_powers_go_through_float64():
     assert y.tolist() == want and y[1] != 3**34  # which float64 does not hold
 
 
-def test_float32_powers_of_integers_stay_float32():
-    x = np.array([1.1, 2.7, -3.3], np.float32)
-    y = np.zeros(3)
-    element_by_element("y[i] = x[i] ** 3")[1, 3](x, y)
-    assert y.tolist() == [float(np.float32(np.float32(v * v) * v)) for v in x]
-
-
 ATOMICS = {
     "add sub max min nanmax nanmin": "int32 uint32 int64 uint64 float32 float64",
     "and_ or_ xor exch cas": "int32 uint32 int64 uint64",
@@ -95,19 +88,6 @@ def language_kernel(text):
     from tests.simt import language_table
 
     return cuda.jit(language_table.module(text, cuda, text)["k"])
-
-
-PAIRS = [("sinf", np.sin), ("cosf", np.cos), ("expf", np.exp), ("logf", np.log), ("sqrtf", np.sqrt), ("fabsf", np.abs),
-         ("tanhf", np.tanh), ("floorf", np.floor), ("rintf", np.rint), ("log1pf", np.log1p)]  # fmt: skip
-
-
-@pytest.mark.parametrize("name, function", PAIRS, ids=[name for name, _ in PAIRS])
-def test_libdevice_functions_of_one_float32(name, function):
-    kernel = language_kernel(f"def k(y, x):\n    i = cuda.grid(1)\n    y[i] = cuda.libdevice.{name}(x[i])\n")
-    x = np.linspace(0.25, 4, 16).astype(np.float32)
-    y = np.zeros(16, np.float32)
-    kernel[1, 16](y, x)
-    np.testing.assert_allclose(y, function(x), rtol=1e-6)
 
 
 def test_libdevices_roundings():

@@ -296,39 +296,6 @@ def test_precision_of_cudas_own_functions():
 # --- variables ------------------------------------------------------------------------------------
 
 
-def test_stores_convert_to_the_arrays_type():
-    @cuda.jit
-    def store(x, bytes_, halves, singles, flags):
-        i = cuda.grid(1)
-        bytes_[i] = int64(x[i])
-        halves[i] = x[i]
-        singles[i] = x[i]
-        flags[i] = x[i] > 0
-
-    x = np.array([3.7, -1.2, 255.9, 1000.0])
-    bytes_, halves, singles, flags = (np.zeros(4, t) for t in (np.uint8, np.float16, np.float32, np.bool_))
-    store[1, 4](x, bytes_, halves, singles, flags)
-    assert bytes_.tolist() == [3, 255, 255, 1000 % 256]
-    assert halves.tolist() == x.astype(np.float16).tolist() and singles.tolist() == x.astype(np.float32).tolist()
-    assert flags.tolist() == [True, False, True, True]
-
-
-def test_scalar_arguments_have_the_types_that_numba_gives_them():
-    @cuda.jit
-    def use(out, a, b, c, d, e):
-        out[0] = a * out[0]  # Python float: float64
-        out[1] = b * out[1]  # np.float32
-        out[2] = c + c  # np.int32: the sum is int64
-        out[3] = d // 2  # Python int
-        out[4] = e + 1  # Python bool
-
-    out = np.array([0.1, 0.1, 0, 0, 0], np.float32)
-    use[1, 1](out, 0.3, np.float32(0.3), np.int32(2**31 - 1), 7, True)
-    tenth = np.float32(0.1)
-    assert out[0] == np.float32(0.3 * float(tenth)) and out[1] == np.float32(0.3) * tenth
-    assert out[2] == np.float32(2**32 - 2) and out[3] == 3 and out[4] == 2
-
-
 def test_types_are_of_the_source_that_runs_however_many_functions_were_read_since():
     @cuda.jit(device=True)
     def chosen(way):
