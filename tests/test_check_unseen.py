@@ -51,11 +51,12 @@ KINDS = [
 ]
 
 
-FLAT = """
-def kernel(x, w, y, shift):
-    i = cuda.grid(1)
+PLACES = """i = cuda.grid(1)
     if i < y.size:
-        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]
+        b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]"""
+FLAT = f"""
+def kernel(x, w, y, shift):
+    {PLACES}
         acc = float32(0)
         for j in range(w.shape[1]):
             s = t + shift - j
@@ -594,17 +595,7 @@ def capped(problem):
     return Launch((-(-problem.L // 64), min(problem.H, 65535), problem.B), (64,), (problem.shift,))
 
 
-CHANNELS = """
-def kernel(x, w, y, shift):
-    t, h, b = cuda.grid(1), cuda.blockIdx.y, cuda.blockIdx.z
-    if t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-"""
+CHANNELS = FLAT.replace(PLACES, "t, h, b = cuda.grid(1), cuda.blockIdx.y, cuda.blockIdx.z\n    if t < y.shape[2]:")
 COUNTS = """
 def kernel(dy, x, dw, shift):
     i, (B, H, L) = cuda.grid(1), x.shape

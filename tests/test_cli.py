@@ -1,5 +1,6 @@
 """`python -m dwlab`: what each command prints and returns, and that a wrong one gets one clear line and status 2."""
 
+import functools
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from dwlab.kernels import command, registry
 from dwlab.kernels.command import whole_id
 from dwlab.problems import layers, networks
 from dwlab.report import recorded
+from dwlab.setup import doctor
 from dwlab.text import tabular, terminal
 
 NAIVE = "depthwise1d/forward/naive"
@@ -214,34 +216,35 @@ def test_damage_is_told_once_and_not_of_what_follows_from_it(run, tmp_path, monk
     assert run("stages")[2] == err
 
 
-def test_memory_that_is_not_there_is_said_in_a_line(run, monkeypatch):
-    def greedy(options):
-        raise MemoryError("Unable to allocate 8 EiB")
-
-    monkeypatch.setattr(command, "stages", greedy)
-    assert run("stages") == (2, "", "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n")
+def greedy(options):
+    raise MemoryError("Unable to allocate 8 EiB")
 
 
-def test_a_package_that_is_missing_is_named(run, monkeypatch):
-    monkeypatch.setattr(command, "stages", lambda options: __import__("no_such_module_anywhere"))
-    status, _, err = run("stages")
-    assert status == 2 and err == (
-        "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e '.[lab]' in its folder\n"
-    )
+def interrupted(options):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("command_", "status", "says"),
+    [
+        (greedy, 2, "dwlab: this takes more memory than there is: Unable to allocate 8 EiB\n"),
+        (
+            lambda options: __import__("no_such_module_anywhere"), 2,
+            "dwlab: no_such_module_anywhere is not installed: run make lab, or pip install -e '.[lab]' in its folder\n",
+        ),
+        (interrupted, 130, "stopped\n"),
+    ],
+    ids=["memory", "a package", "Ctrl-C"],
+)  # fmt: skip
+def test_what_is_no_fault_of_ours_is_one_line(run, monkeypatch, command_, status, says):
+    monkeypatch.setattr(command, "stages", command_)
+    assert run("stages") == (status, "", says)
 
 
 def test_a_fault_of_ours_keeps_its_traceback(run, monkeypatch):
     monkeypatch.setattr(command, "stages", lambda options: {}["x"])
     with pytest.raises(KeyError):
         run("stages")
-
-
-def test_ctrl_c_is_no_traceback(run, monkeypatch):
-    def interrupted(options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "stages", interrupted)
-    assert run("stages") == (130, "", "stopped\n")
 
 
 def test_a_closed_stdout_and_ctrl_c_while_modules_load_are_no_traceback():
@@ -403,6 +406,7 @@ USUAL = [
 
 @pytest.mark.parametrize("arguments", USUAL, ids=" ".join)
 def test_what_a_terminal_gets_fits_it_and_json_is_json(run, monkeypatch, capsys, arguments):
+    monkeypatch.setattr(doctor, "collect", functools.cache(doctor.collect))  # it asks other processes
     text = run(*arguments, "--json")[1]
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     for width in (40, 100):

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.ft2font import FT2Font
 from numba import float32
@@ -45,6 +46,11 @@ def arrays(rows=32, columns=32):
     return np.zeros((rows, columns), np.float32), np.zeros((columns, rows), np.float32)
 
 
+def of_tiles():
+    """An X-ray of a tile without padding, and of one with, and their pitches."""
+    return {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
+
+
 def pairs(channels=16, size=12, stride=1):
     """The four modules on a small pair each."""
     pw = Pointwise(1, channels, 24, size, size)
@@ -61,11 +67,10 @@ def pairs(channels=16, size=12, stride=1):
 def made():
     """One of each kind."""
     gpu = specs.find("h200")
-    tiles = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
     return {
         "machine": drawings.machine(gpu),
         "threads": drawings.threads(transpose, (1, 8), (32, 4), *arrays()),
-        "banks": drawings.banks("tile", tiles),
+        "banks": drawings.banks("tile", of_tiles()),
         "waiting": drawings.waiting((1, 4, 12), 4, 44),
         "grids": drawings.grids("Parts", "In each cell a number, " * 6, {"a": np.arange(6).reshape(2, 3)}, framed=4),
         "modules": fused_drawings.modules(pairs()),
@@ -142,13 +147,13 @@ def test_labels_end_within_the_pictures_that_lessons_store(lesson):
                 assert cut(ET.fromstring(picture)) == []
 
 
-def test_inks_are_readable_on_their_fills():
-    def luminance(colour):
-        rgb = {"white": "ffffff", "black": "000000"}.get(colour, colour.lstrip("#"))
-        parts = (int(rgb[k : k + 2], 16) / 255 for k in (0, 2, 4))
-        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def luminance(colour):
+    """Relative luminance, 0 to 1."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return np.dot((0.2126, 0.7152, 0.0722), linear)
 
+
+def test_inks_are_readable_on_their_fills():
     pairs = [*zip(drawings.WARPS, drawings.INKS, strict=True), (drawings.BLUE, "white"), (drawings.ORANGE, "white")]
     for fill, ink in pairs:
         low, high = sorted((luminance(fill), luminance(ink)))
@@ -181,8 +186,8 @@ def test_threads_draws_who_touches_what():
 
 def test_numbers_in_cells_can_be_read():
     """In small cells each fourth of a row and the last, of 9 pixels or more."""
-    reports = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
-    for body in (drawings.threads(transpose, (1, 8), (32, 4), *arrays()).body, drawings.banks("tile", reports).body):
+    threads, banks = drawings.threads(transpose, (1, 8), (32, 4), *arrays()), drawings.banks("tile", of_tiles())
+    for body in (threads.body, banks.body):
         assert min(map(float, re.findall(r'font-size="([^"]+)"', body))) >= drawings.LEAST
     assert drawings._numbered(range(32), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 31}
     assert drawings._numbered(range(33), 10.0) == {0, 4, 8, 12, 16, 20, 24, 28, 32}
@@ -224,7 +229,7 @@ def test_runs_cover_each_cell_once():
 
 
 def test_banks_are_those_of_the_request():
-    reports = {f"pitch {pitch}": (xray(tiled(pitch), 1, (32, 32), *arrays()), pitch) for pitch in (32, 33)}
+    reports = of_tiles()
     drawing = drawings.banks("tile", reports)
     for (title, _, _, _, waves), (report, _) in zip(drawing.tables[0].rows, reports.values(), strict=True):
         access = report.array("tile", "load")
@@ -297,16 +302,8 @@ def test_launches_wait_for_the_host_or_for_the_kernel_before():
     assert table.rows == (("one by one", "83", "29 %"), ("one CUDA graph", "24", "100 %"))
 
 
-def lightness(colour):
-    """CIE L*, 0 to 100."""
-    from matplotlib.colors import to_rgb
-
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
-    return 116 * np.dot((0.2126, 0.7152, 0.0722), linear) ** (1 / 3) - 16
-
-
 def test_neighbouring_colours_differ_in_lightness():
-    light = [lightness(colour) for colour in drawing.COLOURS]
+    light = [116 * luminance(colour) ** (1 / 3) - 16 for colour in drawing.COLOURS]  # CIE L*, 0 to 100
     for place, value in enumerate(light):
         assert abs(value - light[place - 1]) > 10
     assert len(set(drawing.HATCHES)) == len(drawing.COLOURS) == len(set(drawing.COLOURS))

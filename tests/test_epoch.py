@@ -132,7 +132,7 @@ def small(monkeypatch):
     torch.set_num_threads(1)
     random = np.random.default_rng(3)
     data = Data(random.normal(size=(7, 4, 9)).astype(np.float32), random.random((7, 9), np.float32), "made")
-    yield Config(channels=3, blocks=2, states=2, taps=5, batch=2, dropout=0.2), data
+    yield Config(channels=3, blocks=1, states=2, taps=5, batch=2, dropout=0.2), data
     torch.set_num_threads(threads)
 
 
@@ -151,7 +151,7 @@ def test_every_way_trains_alike(small):
     for one in made:
         assert one.loss_difference(made[0]) < 1e-4 and len(one.losses) == 2
         assert one.ours == (one.way not in s4convd.LIBRARY) == bool(one.kernels)
-        assert (one.epoch_s, one.step_ms, one.graph_ms, one.calls, one.peak_gb) == (0.002, 1.0, 1.0, 2, 1.5)
+        assert (one.epoch_s, one.step_ms, one.graph_ms, one.calls, one.peak_gb) == (0.002, 1.0, 1.0, 1, 1.5)
     assert made[0].kernels == {path: "naive" for path in ("forward", "input_grad", "weight_grad")}
     best = next(one for one in made if one.way == "best")
     assert set(best.kernels) in ({"forward", "backward"}, set(made[0].kernels))

@@ -1,14 +1,18 @@
 """What only a real GPU can prove: stages right on it, the interpreter equal to it bit for bit, times that make sense.
 
-Without a GPU every test here that needs one is skipped, and the skip says so. The kernels of the comparison run on the
-interpreter in either mode.
+Without a GPU every test here that needs one is skipped, and the skip says so. The kernels of the comparison, rows of
+gpu_rows.txt, run on the interpreter in either mode.
 """
 
 import math
+import re
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import parts
 import pytest
+from loaded import loaded
 from numba import float32, int8, int16, int32, uint8, uint16, uint32
 
 from dwlab import cuda, problems, simt
@@ -86,196 +90,18 @@ def test_no_stage_spills_to_local_memory(stage):
 
 
 # ---------------------------------------------------------------------------------------------------- bit for bit
-# Integer kernels: out, then two arrays of numbers by chance. What they compute is written down nowhere but here; the
-# GPU's bits are the reference, and the interpreter must have the same.
 
 THREADS = 96
 BLOCKS = 5
+KNOWN = {"cuda": cuda, "math": math, "THREADS": THREADS}
+KNOWN |= {str(one): one for one in (float32, int8, int16, int32, uint8, uint16, uint32)}
 N = THREADS * BLOCKS
-KERNELS = {}
-
-
-def kernel(dtype, operands=None, *, size=N, shared_bytes=0, grid=BLOCKS, block=THREADS):
-    """Registers a kernel: dtype of out, dtype of its two operands (the same if None), elements, launch."""
-
-    def take(function):
-        KERNELS[function.__name__] = (function, dtype, operands or dtype, size, shared_bytes, grid, block)
-        return function
-
-    return take
-
-
-@kernel(np.int32)
-def wraps_32(out, a, b):
-    i = cuda.grid(1)
-    out[i] = int32(int32(a[i] * b[i]) + int32(a[i] << int32(3))) ^ int32(b[i] >> int32(5))
-
-
-@kernel(np.int64)
-def wraps_64(out, a, b):
-    i = cuda.grid(1)
-    out[i] = (a[i] * b[i]) ^ (a[i] - (b[i] << 11)) ^ (b[i] >> 17)
-
-
-@kernel(np.int64, np.int32)
-def promotes(out, a, b):
-    i = cuda.grid(1)
-    out[i] = a[i] * b[i] + a[i] * 3 - (b[i] + i)
-
-
-@kernel(np.int32)
-def narrows(out, a, b):
-    i = cuda.grid(1)
-    out[i] = int32(int8(a[i])) + int32(int16(b[i])) + int32(uint8(a[i] >> 3)) + int32(uint16(b[i] >> 9))
-
-
-@kernel(np.int32)
-def divides(out, a, b):
-    i = cuda.grid(1)
-    divisor = (b[i] & 1023) - 512
-    if divisor == 0:
-        divisor = 7
-    out[i] = a[i] // divisor + a[i] % divisor
-
-
-@kernel(np.int32)
-def compares(out, a, b):
-    i = cuda.grid(1)
-    x, y = a[i], b[i]
-    out[i] = int32(x < y) + 2 * int32(x <= y) + 4 * int32(x == y) + 8 * int32(not x > y) + 16 * int32(0 < x < y)
-    out[i] += int32(min(x, y) ^ max(x, y)) + abs(int32(x >> 2))
-
-
-@kernel(np.uint32)
-def counts_bits(out, a, b):
-    i = cuda.grid(1)
-    out[i] = uint32(cuda.popc(a[i])) + uint32(cuda.clz(b[i])) * uint32(64) + uint32(cuda.ffs(a[i])) * uint32(4096)
-    out[i] ^= cuda.brev(b[i])
-
-
-@kernel(np.int32)
-def branches(out, a, b):
-    i = cuda.grid(1)
-    total = int32(0)
-    n = int32(a[i] & 63)
-    for j in range(n):
-        if j % 7 == 3:
-            continue
-        if j > 50:
-            break
-        total += int32(j) * int32(b[i] & 255)
-    else:
-        total -= int32(1)
-    while total > 1000:
-        total = total // int32(3) - int32(1)
-    out[i] = total if i % 2 else -total
-
-
-@kernel(np.int32)
-def shuffles(out, a, b):
-    i = cuda.grid(1)
-    x = a[i]
-    x += cuda.shfl_xor_sync(0xFFFFFFFF, x, 5)
-    x ^= cuda.shfl_down_sync(0xFFFFFFFF, b[i], 3)
-    x += cuda.shfl_up_sync(0xFFFFFFFF, x, 7)
-    x ^= cuda.shfl_sync(0xFFFFFFFF, x, 11)
-    out[i] = x
-
-
-@kernel(np.uint32)
-def votes(out, a, b):
-    i = cuda.grid(1)
-    odd = a[i] & uint32(1)
-    out[i] = uint32(cuda.ballot_sync(0xFFFFFFFF, odd == uint32(1)))
-    out[i] ^= uint32(cuda.any_sync(0xFFFFFFFF, b[i] > uint32(4_000_000_000)))
-    out[i] += uint32(cuda.all_sync(0xFFFFFFFF, b[i] > uint32(10)))
-    out[i] += uint32(cuda.eq_sync(0xFFFFFFFF, odd == uint32(1)))
-
-
-@kernel(np.uint32)
-def matches(out, a, b):
-    i = cuda.grid(1)
-    key = int32(a[i] & uint32(3))
-    out[i] = uint32(cuda.match_any_sync(0xFFFFFFFF, key))
-    same, every = cuda.match_all_sync(0xFFFFFFFF, key)
-    out[i] ^= uint32(same) + uint32(every)
-
-
-@kernel(np.int32, shared_bytes=THREADS * 4)
-def scans_in_dynamic_shared(out, a, b):
-    tile = cuda.shared.array(0, int32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    tile[t] = a[i]
-    cuda.syncthreads()
-    step = 1
-    while step < THREADS:
-        add = tile[t - step] if t >= step else int32(0)
-        cuda.syncthreads()
-        tile[t] += add
-        cuda.syncthreads()
-        step *= 2
-    out[i] = tile[t] ^ b[i]
-
-
-@kernel(np.int32)
-def block_votes(out, a, b):
-    i = cuda.grid(1)
-    odd, positive = a[i] & 1, int32(b[i] > 0)
-    out[i] = cuda.syncthreads_count(odd) + 1000 * cuda.syncthreads_and(positive) + 2000 * cuda.syncthreads_or(positive)
-
-
-@kernel(np.int32, size=16)
-def atomic_extremes(out, a, b):
-    i = cuda.grid(1)
-    cuda.atomic.max(out, 0, a[i % 16] ^ int32(i))
-    cuda.atomic.min(out, 1, b[i % 16] ^ int32(i))
-    cuda.atomic.sub(out, 2, int32(i))
-    cuda.atomic.or_(out, 3, a[i % 16] & int32(i))
-    cuda.atomic.and_(out, 4, b[i % 16] | int32(i))
-    cuda.atomic.xor(out, 5, a[i % 16] + int32(i))
-
-
-@kernel(np.uint32, size=16)
-def atomic_counters(out, a, b):
-    cuda.atomic.inc(out, 0, uint32(100))
-    cuda.atomic.dec(out, 1, uint32(77))
-
-
-@kernel(np.int32, size=(6, 7, 8), grid=(3, 4, 2), block=(2, 2, 4))
-def three_dimensions(out, a, b):
-    i, j, k = cuda.grid(3)
-    if i < 6 and j < 7 and k < 8:
-        out[i, j, k] = a[i, j, k] ^ b[5 - i, 6 - j, 7 - k]
-
-
-@kernel(np.int32, np.float32)
-def truncates_floats(out, a, b):
-    i = cuda.grid(1)
-    out[i] = int32(a[i] * float32(1000)) + int32(math.floor(b[i])) * 3 + int32(math.ceil(b[i])) * 5
-
-
-@kernel(np.float32, np.float32)
-def rounds_once(out, a, b):
-    # One rounding only, so there is one right answer: nothing here can be fused.
-    i = cuda.grid(1)
-    if i % 4 == 0:
-        out[i] = a[i] + b[i]
-    elif i % 4 == 1:
-        out[i] = a[i] * b[i]
-    elif i % 4 == 2:
-        out[i] = cuda.fma(a[i], b[i], a[i])
-    else:
-        out[i] = math.sqrt(abs(a[i]))
-
-
-@kernel(np.float32, np.float32)
-def accumulates_in_float64(out, a, b):
-    i = cuda.grid(1)
-    acc = 0.0
-    for j in range(8):
-        acc += a[(i + j) % a.shape[0]]
-    out[i] = acc
+ROWS = {
+    head.split("|")[0].strip(): (head, body)
+    for head, body in re.findall(
+        r"(?m)^## (.*)\n((?:(?!## ).*\n)+)", Path(__file__).with_name("gpu_rows.txt").read_text(encoding="utf-8")
+    )
+}
 
 
 def operands(out_dtype, in_dtype, size):
@@ -296,20 +122,24 @@ def operands(out_dtype, in_dtype, size):
 
 
 def launch(jit, name):
-    function, out_dtype, in_dtype, size, shared_bytes, grid, block = KERNELS[name]
-    out, a, b = operands(out_dtype, in_dtype, size)
-    jit(function)[grid, block, 0, shared_bytes](out, a, b)
-    return out
+    head, body = ROWS[name]
+    _, types, how = [*map(str.strip, head.split("|")), ""][:3]
+    out, *of = [np.dtype(one) for one in types.split()]
+    how = {"size": N, "shared_bytes": 0, "grid": BLOCKS, "block": THREADS} | eval(f"dict({how})")
+    text = "def kernel(out, a, b):\n    i = cuda.grid(1)\n" + textwrap.indent(body, "    ")
+    given = operands(out, *of or [out], how["size"])
+    jit(loaded(text, name, **KNOWN)["kernel"])[how["grid"], how["block"], 0, how["shared_bytes"]](*given)
+    return given[0]
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ROWS)
 def test_the_interpreter_runs_the_kernel_without_a_hazard(name):
     out = launch(simt.jit, name)
     assert np.count_nonzero(out) > 0
 
 
 @needs_gpu
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ROWS)
 def test_the_interpreter_has_the_gpus_bits(name):
     ours, gpus = launch(simt.jit, name), launch(cuda.jit, name)
     np.testing.assert_array_equal(ours, gpus)

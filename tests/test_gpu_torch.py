@@ -112,12 +112,6 @@ def test_values_and_gradients_are_pytorchs(problem):
     assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
 
 
-@pytest.mark.parametrize("one", registry.stages("depthwise1d"), ids=lambda one: one.id)
-def test_each_stage_on_tensors(one):
-    x, w, dy = tensors_of(PROBLEM)
-    assert_right(PROBLEM, (x, w, dy), **named(one.path, call(one.path, PROBLEM, x, w, dy, stage=one.name)))
-
-
 def test_tensors_that_begin_at_any_address():
     x, w, dy = tensors_of(PROBLEM)
     moved = torch.empty(x.numel() + 1, device="cuda")[1:].view_as(x).copy_(x)

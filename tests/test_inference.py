@@ -28,8 +28,8 @@ torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other
 @pytest.mark.parametrize(
     "name, resolution, last, layout, dtype, fused",
     [
-        ("mobilenet_v1", 20, "2.pointwise", "NHWC", "float16", True),
-        ("mobilenet_v2", 17, "3.project", "NHWC", "float32", True),
+        ("mobilenet_v1", 14, "2.pointwise", "NHWC", "float16", True),
+        ("mobilenet_v2", 13, "3.project", "NHWC", "float32", True),
         ("mobilenet_v2", 17, "2.project", "NCHW", "float32", False),
         ("proxylessnas", 16, "2.project", "NHWC", "float16", False),
         ("xception", 21, "2.pool", "NHWC", "float32", False),

@@ -25,7 +25,7 @@ def command(capsys, *arguments):
 
 @simulated
 def test_the_command_checks_and_prints_no_time(capsys, monkeypatch):
-    monkeypatch.setattr(networks, "network", lambda *a: cut(thin(network(*a)), "2.depthwise"))
+    monkeypatch.setattr(networks, "network", lambda *a: cut(thin(network(*a), 8), "2.depthwise"))
     status, out, _ = command(capsys, "mobilenet_v2", "--resolution", "16")
     assert status == 0 and "agree with PyTorch" in out and "16 pixels" in out
     assert "µs" not in out and "Nothing is timed in simulated mode" in out

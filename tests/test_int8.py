@@ -124,6 +124,13 @@ def small(one, activation="none", zeros=(0, 0, 0), side=(3, 3), bias=True):
     return kinds["dw" if one.op == "depthwise2d" else "pw"](0, 1)
 
 
+def with_last(problem, **changes):
+    """A layer, or the last one of a pair, with changes."""
+    if isinstance(problem, Fused):
+        return replace(problem, second=replace(problem.second, **changes))
+    return replace(problem, **changes)
+
+
 def ran(one, problem, given):
     """y of a stage, held to the reference bit by bit."""
     on = {name: cuda.to_device(array) for name, array in given.items()}
@@ -132,6 +139,12 @@ def ran(one, problem, given):
     y = on["y"].copy_to_host()
     np.testing.assert_array_equal(y, references.reference(problem, one.path, given)["y"])
     return y
+
+
+def right(one, problem):
+    """y is the reference's bit by bit, and the formula says what is counted."""
+    ran(one, problem, problem.inputs(one.path, seed=7))
+    formulas.compare(one, problem).raise_if_different()
 
 
 def identity(shape, value):
@@ -143,12 +156,9 @@ def identity(shape, value):
 @pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id)
 def test_ties_go_to_even_and_the_ends_cut_off(one, activation):
     """Every int8 once: as it is in all layers but the last, then times 3 / 2 and far beyond both ends."""
-    problem = small(one, activation="none", side=(4, 4))
+    problem = small(one, side=(4, 4))
     if activation == "relu":
-        last = {"activation": "relu", "zero_y": -20}
-        problem = (
-            Fused(problem.first, replace(problem.second, **last)) if one.op == "fused" else replace(problem, **last)
-        )
+        problem = with_last(problem, activation="relu", zero_y=-20)
     x = np.arange(-128, 128, dtype=np.int8).reshape(1, 4, 4, 16)
     given = {"x": x}
     layers_ = [problem] if one.op != "fused" else [problem.first, problem.second]
@@ -180,10 +190,7 @@ def test_zero_points_at_both_ends(one, zeros):
 def test_sums_far_beyond_int8_are_cut_off(one, zero, activation):
     """Also beyond int32, where a zero point that is added to a limit of int32 would turn it around."""
     problem = small(one, zeros=(-128, -128, zero) if one.op == "fused" else (-128, zero, 0))
-    if activation == "relu":
-        last = problem.second if one.op == "fused" else problem
-        last = replace(last, activation="relu")
-        problem = Fused(problem.first, last) if one.op == "fused" else last
+    problem = with_last(problem, activation=activation)
     for value, b in ((127, 2**30), (-128, -(2**30))):
         given = problem.inputs(one.path, seed=5)
         for name, array in given.items():
@@ -311,13 +318,6 @@ def each(text):
     return pytest.mark.parametrize(("id", "sizes"), [line.split(maxsplit=1) for line in text.strip().splitlines()])
 
 
-def with_residual(problem):
-    """The same layer, or pair, adding a map."""
-    if isinstance(problem, Fused):
-        return replace(problem, second=with_residual(problem.second))
-    return replace(problem, residual=True, zero_r=-9, m_r=0.7)
-
-
 @each("""
     pointwise/forward/int8  N=1 C=40 F=72 H=5 W=8 bias zero_x=-3
     fused/dwpw/int8         N=1 C=40 H=9 W=9 K=3 bias zero_x=3 zero_y=5 -> N=1 C=40 F=72 H=9 W=9 bias zero_x=5
@@ -326,15 +326,13 @@ def with_residual(problem):
 """)
 def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     """Every second one with a residual."""
-    both = problem_of(sizes), with_residual(problem_of(sizes))
+    both = problem_of(sizes), with_last(problem_of(sizes), residual=True, zero_r=-9, m_r=0.7)
     every = [tiles_of(id, problem) for problem in both]
     assert len(every[0]) == len(every[1]) >= 8
     for number in part(f"test_int8: tiles of {id}", range(len(every[0])), lambda number: [number % 2], 0.1):
         problem = both[number % 2]
         one = stage(id).with_config(every[number % 2][number])
-        given = problem.inputs(one.path, seed=7)
-        ran(one, problem, given)
-        formulas.compare(one, problem).raise_if_different()
+        right(one, problem)
 
 
 @each("""
@@ -350,9 +348,7 @@ def test_groups_of_filters_beyond_the_last_filter_read_nothing(id, sizes):
         filters = (problem.first if id == "fused/pwdw/int8" else problem.second).F
         return filters % config.block_n == 0 and (config.split_n * config.groups - 1) * config.block_n == filters
 
-    one = stage(id).with_config(next(filter(spare, TENSOR[id].configs(problem.kernel_key, 1, H200))))
-    ran(one, problem, problem.inputs(one.path, seed=7))
-    formulas.compare(one, problem).raise_if_different()
+    right(stage(id).with_config(next(filter(spare, TENSOR[id].configs(problem.kernel_key, 1, H200)))), problem)
 
 
 def test_tiles_for_many_images_ask_for_what_the_formula_says():
@@ -374,9 +370,7 @@ def test_filters_on_their_way_and_warps_that_help_change_no_output(id, sizes, de
     problem = problem_of(sizes)
     config = replace(dwpw_int8_tiles.config_of(problem, 4, 8, 64, 16, 32, 1, depth), helper_warps=helpers)
     assert config.threads == 32 * (4 + helpers)
-    one = stage(id).with_config(config)
-    ran(one, problem, problem.inputs(one.path, seed=7))
-    formulas.compare(one, problem).raise_if_different()
+    right(stage(id).with_config(config), problem)
 
 
 def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
@@ -418,21 +412,6 @@ def test_strips_of_a_warp_read_other_banks(stride, BN):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    ("id", "sizes", "opcode"),
-    [
-        ("pointwise/forward/dp4a", "N=1 C=64 F=64 H=8 W=8 bias relu zero_x=-128", "IDP.4A"),
-        ("pointwise/forward/int8", "N=1 C=256 F=256 H=7 W=7 bias relu zero_x=-128", "IMMA.16832.S8"),
-        ("fused/dwpw/int8", "N=1 C=64 H=14 W=14 K=3 bias zero_x=3 -> N=1 C=64 F=64 H=14 W=14 bias", "IMMA.16832.S8"),
-    ],
-)
-def test_they_compile_without_spills_to_instructions_for_int8(id, sizes, opcode):
-    found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
-    assert found.spill_stores == found.spill_loads == found.local_bytes == 0
-    assert found.sass is None or any(name.startswith(opcode) for name in found.opcodes)
-
-
-@needs_compiler
 @pytest.mark.parametrize("K", [3, 7])
 def test_a_block_with_helpers_has_registers_for_all_of_them(K):
     """The largest one of those that a choice may take: more than a multiprocessor's registers would not start."""
@@ -445,8 +424,11 @@ def test_a_block_with_helpers_has_registers_for_all_of_them(K):
 
 
 @needs_compiler
-# Warps of several rows or columns of products, which no small problem is given.
+# Small ones; warps of several rows or columns of products, which no small problem is given.
 @each("""
+    pointwise/forward/dp4a  N=1 C=64 F=64 H=8 W=8 bias relu zero_x=-128
+    pointwise/forward/int8  N=1 C=256 F=256 H=7 W=7 bias relu zero_x=-128
+    fused/dwpw/int8         N=1 C=64 H=14 W=14 K=3 bias zero_x=3 -> N=1 C=64 F=64 H=14 W=14 bias
     pointwise/forward/int8  N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128
     pointwise/forward/int8  N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7
     pointwise/forward/int8  N=32 C=728 F=728 H=14 W=14 bias residual zero_x=-128 m_r=0.7
@@ -457,6 +439,8 @@ def test_a_block_with_helpers_has_registers_for_all_of_them(K):
     fused/pwpw/int8         N=1 C=96 F=384 H=14 W=14 relu zero_y=-128 -> \
                             N=1 C=384 F=96 H=14 W=14 bias residual zero_x=-128 m_r=0.7
 """)
-def test_layers_of_networks_compile_without_spills(id, sizes):
+def test_they_compile_without_spills_to_instructions_for_int8(id, sizes):
     found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
     assert found.spill_stores == found.spill_loads == found.local_bytes == 0
+    opcode = "IDP.4A" if id.endswith("dp4a") else "IMMA.16832.S8"
+    assert found.sass is None or any(name.startswith(opcode) for name in found.opcodes)

@@ -215,8 +215,11 @@ def opened(server, browser):
         page.close()
 
 
-def changed(place, before):
+@contextlib.contextmanager
+def changed(place):
     """Waits until a place of the page shows something else than before."""
+    before = place.inner_html()
+    yield
     place.page.wait_for_function("([one, before]) => one.innerHTML !== before", arg=[place.element_handle(), before])
 
 
@@ -233,32 +236,27 @@ def test_widgets_by_mouse_and_keyboard(opened, layout):
         handle = face.locator("[role=slider]").first
         name = handle.get_attribute("aria-label") or ""
         assert name, f"cell {cell}: a slider without a name"
-        before = shown.inner_html()
-        handle.focus()
-        notebook.page.keyboard.press("ArrowRight")
-        changed(shown, before)
-        before = shown.inner_html()
-        track = face.locator(".noUi-base, .slider-container").first.bounding_box()
-        box = handle.bounding_box()
-        notebook.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        notebook.page.mouse.down()
-        notebook.page.mouse.move(track["x"] + 0.7 * track["width"], track["y"] + track["height"] / 2, steps=5)
-        notebook.page.mouse.up()
-        changed(shown, before)
+        with changed(shown):
+            handle.focus()
+            notebook.page.keyboard.press("ArrowRight")
+        with changed(shown):
+            track = face.locator(".noUi-base, .slider-container").first.bounding_box()
+            box = handle.bounding_box()
+            notebook.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            notebook.page.mouse.down()
+            notebook.page.mouse.move(track["x"] + 0.7 * track["width"], track["y"] + track["height"] / 2, steps=5)
+            notebook.page.mouse.up()
         assert track["width"] > 40, f"cell {cell}: no room to drag {name}"
     stepper = notebook.page.locator(".dwlab-stepper")
     said = stepper.locator(".said")
-    before = said.inner_html()
-    stepper.get_by_role("button", name="one step on").click()
-    changed(said, before)
-    before = said.inner_html()
-    stepper.get_by_role("slider").focus()
-    notebook.page.keyboard.press("ArrowRight")
-    changed(said, before)
-    before = said.inner_html()
-    stepper.get_by_role("button", name="first step").focus()
-    notebook.page.keyboard.press("Enter")
-    changed(said, before)
+    with changed(said):
+        stepper.get_by_role("button", name="one step on").click()
+    with changed(said):
+        stepper.get_by_role("slider").focus()
+        notebook.page.keyboard.press("ArrowRight")
+    with changed(said):
+        stepper.get_by_role("button", name="first step").focus()
+        notebook.page.keyboard.press("Enter")
     assert notebook.findings(layout) == []
 
 

@@ -2,22 +2,7 @@
 
 import random
 
-LITERALS = (
-    "0",
-    "1",
-    "2",
-    "3",
-    "0.0",
-    "1.0",
-    "0.5",
-    "2.0",
-    "0.1",
-    "2.1",
-    "1e-3",
-    "float32(0.1)",
-    "float32(2)",
-    "int32(3)",
-)
+LITERALS = tuple("0 1 2 3 0.0 1.0 0.5 2.0 0.1 2.1 1e-3 float32(0.1) float32(2) int32(3)".split())
 FUNCTIONS = ("abs", "math.sqrt", "math.exp", "math.floor", "math.fabs", "float32", "float", "int", "float64")
 
 

@@ -1,7 +1,7 @@
 """Executes a kernel's PTX, thread by thread between barriers: what a GPU would give, where there is only a compiler.
 
 It knows what the kernels of language_rows.txt are compiled to: arithmetic of every width, conversions, memory,
-branches, calls of functions that the module has, vprintf, barriers, shuffles and votes of one warp. An instruction
+branches, calls of functions that the module has, barriers, shuffles and votes of one warp. An instruction
 that it does not know raises Unknown. A register holds bits, as an integer; each instruction gives them their type.
 Approximate functions (ex2.approx, rcp.approx …) are exact here, so results are compared with a tolerance.
 """
@@ -112,7 +112,6 @@ class Machine:
         text = re.sub(r"//[^\n]*", "", text)
         self.memory, self.top = bytearray(1 << 20), 256
         self.symbols: dict[str, int] = {"WARP_SZ": 32}
-        self.printed: list[str] = []
         outer = re.sub(r"\{[^{}]*\}", lambda m: m[0] if "=" in text[max(0, m.start() - 3) : m.start()] else "", text)
         for space, name, size in _declared(outer):
             if space in ("global", "const", "shared"):
@@ -305,33 +304,12 @@ class Thread:
         gives = [one.strip() for text in gives for one in text.strip("()").split(",") if one.strip()]
         given = [self.machine.get(self.symbols[one], sizes[one]) for one in takes]
         if name == "vprintf":
-            self.machine.printed.append(self.printed(*given))
             return
         if name not in self.machine.functions:
             raise Unknown(name)
         result = yield from self.run(self.machine.functions[name], given)
         for one, value in zip(gives, result, strict=True):
             self.machine.put(self.symbols[one], value, sizes[one])
-
-    def printed(self, text: int, values: int) -> str:
-        """The text that vprintf writes."""
-        machine = self.machine
-
-        def string(at: int) -> str:
-            return machine.memory[at : machine.memory.index(0, at)].decode()
-
-        def one(found: re.Match) -> str:
-            nonlocal values
-            size = 4 if found[0] in ("%d", "%u") else 8
-            values = -(-values // size) * size
-            bits, values = machine.get(values, size), values + size
-            if found[0] == "%s":
-                return string(bits)
-            if found[0] == "%f":
-                return f"{as_float(bits, 64):f}"
-            return str(bits if found[0][-1] == "u" else signed(bits, 8 * size))
-
-        return re.sub(r"%(lld|llu|f|s|d|u)", one, string(text))
 
     def execute(self, name: str, how: list[str], kind: str, a: list[str], op: str) -> None:
         """Any other instruction."""
@@ -351,10 +329,6 @@ class Thread:
             self.registers[a[0]] = cut(self.bits(a[1] if self.value(a[3], "pred") else a[2], kind), width(kind))
         elif name in ("atom", "red"):
             self.atomic(how, kind, a if name == "atom" else ["%_", *a])
-        elif name == "testp":
-            x = self.value(a[1], kind)
-            tests = {"finite": np.isfinite(x), "infinite": np.isinf(x), "number": x == x, "notanumber": x != x}
-            self.registers[a[0]] = bool(tests[how[0]])
         elif {"rz", "rm", "rp"} & set(how):
             raise Unknown(op)
         elif kind[0] == "f" and (name in _OF_FLOATS or name in _ALIKE):
@@ -367,22 +341,11 @@ class Thread:
             self.set(a[0], _ALIKE[name](*(self.value(one, kind) for one in a[1:])), kind)
         elif name in _OF_BITS:
             wide = 1 if kind == "pred" else width(kind)
-            kinds = [kind, *(kind if name in ("and", "or", "xor", "bfi") else "u32" for _ in a[2:])]
-            if name == "bfi":
-                kinds[2:] = ["u32", "u32"]
+            kinds = [kind, *(kind if name in ("and", "or", "xor") else "u32" for _ in a[2:])]
             x = [self.value(one, k) for one, k in zip(a[1:], kinds, strict=True)]
             bits = _OF_BITS[name](wide, *x)
             bits = wide - 1 - bits if "shiftamt" in how and bits >= 0 else bits
             self.set(a[0], bits, "u32" if name in ("popc", "clz", "bfind") else kind)
-        elif name == "prmt":
-            both = cut(self.bits(a[2]), 32) << 32 | cut(self.bits(a[1]), 32)
-            parts = [(both >> 8 * (c & 7) & 255, c & 8) for c in (self.bits(a[3]) >> 4 * k & 15 for k in range(4))]
-            word = sum((255 * (b >> 7) if sign else b) << 8 * k for k, (b, sign) in enumerate(parts))
-            self.registers[a[0]] = word
-        elif name == "shf":
-            both, step = cut(self.bits(a[2]), 32) << 32 | cut(self.bits(a[1]), 32), self.bits(a[3])
-            step = step & 31 if "wrap" in how else min(step, 32)
-            self.registers[a[0]] = cut(both << step >> 32 if "l" in how else both >> step, 32)
         else:
             raise Unknown(op)
 
@@ -426,6 +389,8 @@ class Thread:
         self.registers[a[0]] = cut(signed(x, wide), 64) if to[0] == "s" else cut(x, wide)
 
     def compare(self, name: str, how: list[str], kind: str, a: list[str]) -> None:
+        if len(a) == 4:
+            raise Unknown(name)
         x, y = (self.value(one, kind) for one in a[1:3])
         test, nan = how[0], kind[0] == "f" and bool(x != x or y != y)
         test = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.get(test, test) if kind[0] != "f" else test
@@ -433,9 +398,6 @@ class Thread:
         yes = {"num": not nan, "nan": nan}.get(test)
         if yes is None:
             yes = bool(plain[test]) and not nan if test in plain else nan or bool(plain[test[:-1]])
-        if len(a) == 4:
-            other = self.value(a[3], "pred")
-            yes = {"and": yes and other, "or": yes or other, "xor": yes != other}[how[1]]
         self.registers[a[0].partition("|")[0]] = yes if name == "setp" else cut(-yes, 32)
 
     def multiply(self, how: list[str], kind: str, a: list[str]) -> None:
@@ -472,13 +434,6 @@ def _quotient(x: object, y: object) -> object:
     return -1 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
-def _field(wide: int, x: int, at: int, length: int) -> int:
-    """bfe: `length` bits from bit `at`; those of a signed number keep its sign."""
-    at, length = at & 255, length & 255
-    bits = x >> min(at, wide) & (1 << min(length, wide)) - 1
-    return signed(bits, length) if x < 0 and 0 < length < wide else bits
-
-
 _MODES = {
     "rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil, "rn": lambda x: x, "rz": None, "rm": None,
     "rp": None,
@@ -501,6 +456,5 @@ _OF_BITS: dict[str, Callable] = {
     "not": lambda wide, x: ~int(x) & 1 if wide == 1 else ~x, "shl": lambda wide, x, n: x << min(n, wide),
     "shr": lambda wide, x, n: x >> min(n, wide), "popc": lambda wide, x: x.bit_count(),
     "clz": lambda wide, x: wide - x.bit_length(), "brev": lambda wide, x: int(f"{x:0{wide}b}"[::-1], 2),
-    "bfind": lambda wide, x: (~x if x < 0 else x).bit_length() - 1, "bfe": _field,
-    "bfi": lambda wide, x, y, at, n: y & ~((1 << n) - 1 << at) | (x & (1 << n) - 1) << at,
+    "bfind": lambda wide, x: (~x if x < 0 else x).bit_length() - 1,
 }  # fmt: skip

@@ -102,24 +102,16 @@ def test_arithmetic_has_its_units():
     assert double.instructions32 == 1 and double.instructions64 == 2  # a conversion and a sum
 
 
-@jit
-def repeats(x, y):
-    i = np.uint32(cuda.threadIdx.x)
-    for _ in range(4):
-        y[i] = x[np.uint32(i * np.uint32(3)) % np.uint32(64)]
-
-
-@jit
-def once(x, y):
-    i = np.uint32(cuda.threadIdx.x)
-    for _ in range(1):
-        y[i] = x[np.uint32(i * np.uint32(3)) % np.uint32(64)]
+def turns(n):
+    """The same access n times; what its index takes is computed in each turn."""
+    access = "    y[k] = x[np.uint32(k * np.uint32(3)) % np.uint32(64)]"
+    return by_thread("k = np.uint32(i)", f"for _ in range({n}):", access)
 
 
 def test_what_is_computed_twice_is_paid_once_and_a_literal_loop_is_unrolled():
     x, y = lanes(), np.zeros(32, np.float32)
     accesses = 2 * (1 + ADDRESS)
-    first, four = cost(once, 1, 32, x, y).instructions, cost(repeats, 1, 32, x, y).instructions
+    first, four = (cost(turns(n), 1, 32, x, y).instructions for n in (1, 4))
     assert first > accesses and four - first == 3 * accesses
 
 

@@ -51,13 +51,6 @@ def test_a_float_becomes_an_integer_as_cvt_makes_it(real, whole):
         assert int(types.cast(value, np.dtype(whole))) == cvt(float(value), whole, real)
 
 
-def test_int_and_named_types_convert_so_too():
-    y = np.zeros(4, np.int64)
-    convert = element_by_element("y[0], y[1] = int(x[0]), int32(x[0])", "y[2], y[3] = uint8(x[1]), int8(x[1])")
-    convert[1, 1](np.array([1e30, -1.5]), y)
-    assert y.tolist() == [2**63 - 1, 2**31 - 1, 0, -1]
-
-
 def test_integer_powers_go_through_float64():
     cases = [(3, 2), (3, 34), (7, 20), (2, 62), (2, 64), (-3, 3), (5, -1), (1, -7), (-1, -7), (-1, -8), (0, 0), (0, -1)]
     a, b = (np.array(column) for column in zip(*cases, strict=True))
@@ -67,30 +60,6 @@ def test_integer_powers_go_through_float64():
     want = [int(np.float64(v)) if abs(v) < 2**63 - 512 else v for v in wrapped]
     want[7:10], want[11] = [1, -1, 1], -(2**63)
     assert y.tolist() == want and y[1] != 3**34  # which float64 does not hold
-
-
-def test_float32_powers_of_integers_stay_float32():
-    x = np.array([1.1, 2.7, -3.3], np.float32)
-    y = np.zeros(3)
-    element_by_element("y[i] = x[i] ** 3")[1, 3](x, y)
-    assert y.tolist() == [float(np.float32(np.float32(v * v) * v)) for v in x]
-
-
-def test_the_least_integer_by_minus_one():
-    y = np.ones(2, np.int64)
-    element_by_element("y[0] = a[0] // b[0]", "y[1] = a[0] % b[0]", parameters="a, b, y")[1, 1](
-        np.array([-(2**63)]), np.array([-1]), y
-    )
-    assert y.tolist() == [0, 0]
-
-
-def test_minima_of_two_floats_pass_over_nan_and_of_three_do_not():
-    calls = "min(x[0], x[1])", "max(x[1], x[0])", "min(x[0], x[1], x[1])", "max(x[1], x[0], x[1])", "min(x[0], 1)"
-    y = np.zeros(5)
-    element_by_element(*(f"y[{k}] = {call}" for k, call in enumerate(calls)))[1, 1](
-        np.array([np.nan, 2.0], np.float32), y
-    )
-    assert y[:2].tolist() == [2, 2] and np.isnan(y[2]) and y[3] == 2 and np.isnan(y[4])
 
 
 ATOMICS = {
@@ -119,19 +88,6 @@ def language_kernel(text):
     from tests.simt import language_table
 
     return cuda.jit(language_table.module(text, cuda, text)["k"])
-
-
-PAIRS = [("sinf", np.sin), ("cosf", np.cos), ("expf", np.exp), ("logf", np.log), ("sqrtf", np.sqrt), ("fabsf", np.abs),
-         ("tanhf", np.tanh), ("floorf", np.floor), ("rintf", np.rint), ("log1pf", np.log1p)]  # fmt: skip
-
-
-@pytest.mark.parametrize("name, function", PAIRS, ids=[name for name, _ in PAIRS])
-def test_libdevice_functions_of_one_float32(name, function):
-    kernel = language_kernel(f"def k(y, x):\n    i = cuda.grid(1)\n    y[i] = cuda.libdevice.{name}(x[i])\n")
-    x = np.linspace(0.25, 4, 16).astype(np.float32)
-    y = np.zeros(16, np.float32)
-    kernel[1, 16](y, x)
-    np.testing.assert_allclose(y, function(x), rtol=1e-6)
 
 
 def test_libdevices_roundings():

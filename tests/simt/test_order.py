@@ -170,22 +170,6 @@ def test_each_thread_fences_before_the_barrier_and_one_sets_the_flag(between, le
     assert kinds(kernel, *((1, 64) if near else (2, 32)), *args) == (set() if clean else {"race"}), text
 
 
-@pytest.mark.parametrize("atomic_before", [True, False])
-@pytest.mark.parametrize("space", ["shared", "global"])
-def test_an_unrelated_atomic_and_a_fence_order_nothing(atomic_before, space):
-    lines = ["t = cuda.threadIdx.x"]
-    if space == "shared":
-        lines.append("data = cuda.shared.array(64, int32)")
-    lines += ["cuda.atomic.add(n, 0, 1)"] * atomic_before
-    lines += ["data[t] = t", "cuda.threadfence()"] + ["cuda.atomic.add(n, 0, 1)"] * (not atomic_before)
-    lines.append("y[t] = data[63 - t]")
-    kernel, _ = program(lines, "n, data, y")
-    if space == "shared":
-        kernel, _ = program(lines, "n, y")
-    args = [np.zeros(1, np.int32), np.zeros(64, np.int32), np.zeros(64, np.int32)]
-    assert "race" in kinds(kernel, 1, 64, *(args if space == "global" else (args[0], args[2])))
-
-
 @pytest.mark.parametrize("blocks", [2, 5])
 @pytest.mark.parametrize("threads", [1, 32, 64])
 @pytest.mark.parametrize("order", ["fence, atomic", "atomic, fence", "atomic"])
@@ -265,18 +249,3 @@ def test_syncwarp_orders_the_lanes_that_its_mask_names(steps, shift, space):
 def test_syncwarp_in_a_branch_names_lanes_that_do_not_come(call):
     kernel, _ = program(["t = cuda.threadIdx.x", "if t < 16:", f"    {call}", "y[t] = t"], "y")
     assert kinds(kernel, 1, 32, np.zeros(32, np.int32)) == {"inactive lane"}
-
-
-@pytest.mark.parametrize("threads", [1, 16, 31, 33, 50])
-def test_syncwarp_of_a_warp_that_is_not_full(threads):
-    lines = ["t = cuda.threadIdx.x", "x[t] = t", "cuda.syncwarp()", "y[t] = x[t // 32 * 32]"]
-    kernel, _ = program(lines, "x, y")
-    assert kinds(kernel, 1, threads, np.zeros(threads, np.int32), np.zeros(threads, np.int32)) == set()
-
-
-def test_half_a_warp_synchronises_and_the_others_read():
-    lines = ["t = cuda.threadIdx.x", "s = cuda.shared.array(32, int32)", "s[t] = t", "if t < 16:"]
-    lines += ["    cuda.syncwarp(0xFFFF)", "    y[t] = s[15 - t]", "else:", "    y[t] = s[47 - t]"]
-    kernel, _ = program(lines, "y")
-    report = simt.xray(kernel, 1, 32, np.zeros(32, np.int32))
-    assert {(h.kind, h.line) for h in report.hazards} == {("race", 9)}

@@ -38,32 +38,6 @@ def refused(kernel, *args, at, reason, error=simt.UnsupportedError, block=4, **o
     return text
 
 
-def test_classes_and_attributes():
-    point = Point(3)
-
-    @cuda.jit
-    def make(y):
-        y[0] = Point(3).x
-
-    @cuda.jit
-    def use(y):
-        y[0] = point.x
-
-    refused(make, at="Point(3)", reason="Point")
-    refused(use, at="point.x", reason="Point|attribute|'x'")
-
-
-def test_types_that_cudas_own_functions_do_not_take():
-    shuffle = kernel_of("x, y", "y[cuda.threadIdx.x] = cuda.shfl_sync(0xFFFFFFFF, x[cuda.threadIdx.x], 0)")
-    vote = kernel_of("y", "y[cuda.threadIdx.x] = cuda.syncthreads_count(cuda.threadIdx.x > 3)")
-    select = kernel_of("y", "y[cuda.threadIdx.x] = cuda.selp(cuda.threadIdx.x > 3, 1, 2.0)")
-    for dtype in (np.int8, np.uint32, np.uint64, np.complex64):
-        name = np.dtype(dtype).name
-        refused(shuffle, np.ones(32, dtype), np.ones(32, dtype), at="shfl_sync", reason=f"shfl_sync.*{name}", block=32)
-    refused(vote, at="syncthreads_count", reason="syncthreads_count.*bool.*int")
-    refused(select, at="selp", reason="selp.*(int64|float64)")
-
-
 def test_a_wrong_call_is_told_from_an_error_inside_what_is_called():
     def foreign(x):
         """A function that the interpreter is told the meaning of."""

@@ -184,18 +184,6 @@ def test_an_array_that_is_large_is_not_copied_and_still_named():
     assert steps.memories[0].shape == (6000,)
 
 
-def test_a_shared_array_has_the_shape_that_it_was_made_with():
-    @cuda.jit
-    def odd(y):
-        t = cuda.shared.array((3, 29), float32)
-        t[0, 0] = float32(1)
-        y[0] = t[0, 0]
-
-    steps = record(odd, 2, 1, np.zeros(1, np.float32))
-    shared = next(i for i, one in enumerate(steps.memories) if one.space == "shared")
-    assert steps.memories[shared].shape == (3, 29) and len(steps.holds(shared, 1, 10**9)) == 87
-
-
 def test_numbers_are_those_of_json():
     @cuda.jit
     def odd(f, b, c):
@@ -211,15 +199,3 @@ def test_numbers_are_those_of_json():
     assert steps.holds(0, 0, 10**9) == [0.3333, "nan", 3.0]
     assert steps.holds(1, 0, 10**9) == [True]
     assert steps.holds(2, 0, 10**9) == ["(-1+0j)"]
-
-
-def test_a_lane_that_has_left_a_loop_sets_its_variable_no_more():
-    @cuda.jit
-    def kernel(y):
-        for k in range(cuda.threadIdx.x, 40, 32):
-            y[k] = k
-
-    steps = record(kernel, 1, 32, np.zeros(40, np.float32)).warps[0, 0]
-    assert [one.sets["k"] for one in steps if "k" in one.sets] == [
-        tuple(range(32)), (*range(32, 40), *[None] * 24)
-    ]  # fmt: skip

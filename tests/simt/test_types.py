@@ -16,7 +16,7 @@ from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda, source
-from tests.loaded import kernel_of, loaded, program
+from tests.loaded import loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -294,106 +294,6 @@ def test_precision_of_cudas_own_functions():
 
 
 # --- variables ------------------------------------------------------------------------------------
-
-
-def agree(function, *arrays):
-    """Run a body (out, *arrays, i) compiled on the CPU and simulated; return both outputs."""
-    compiled = numba.njit(function)
-    names = ", ".join(f"a{n}" for n in range(len(arrays)))
-    kernel, _ = program([f"body(out, {names}, cuda.grid(1))"], f"out, {names}", body=cuda.jit(device=True)(function))
-    size = len(arrays[0])
-    outs = [np.zeros(size), np.zeros(size)]
-    for i in range(size):
-        compiled(outs[0], *arrays, i)
-    kernel[1, size](outs[1], *arrays)
-    np.testing.assert_array_equal(outs[1], outs[0])
-    return outs[1]
-
-
-def test_a_float64_accumulator_really_is_one():
-    def body(out, x, i):
-        acc = 0.0
-        for _ in range(10):
-            acc += x[i] * x[i]
-        out[i] = acc
-
-    def narrow(out, x, i):
-        acc = float32(0.0)
-        for _ in range(10):
-            acc += x[i] * x[i]
-        out[i] = acc
-
-    x = np.array([0.1, 1e-4, 3.3], np.float32)
-    assert (agree(body, x) != agree(narrow, x)).any()
-
-
-def test_one_variable_has_one_type_over_all_branches():
-    def body(out, x, i):
-        if x[i] > 2:
-            v = 2**53 + 1
-        else:
-            v = 0.5
-        out[i] = v - 2**53
-
-    # v is float64 in every branch, so 2**53 + 1 is rounded where it is assigned.
-    assert agree(body, np.array([1, 2, 3, 4])).tolist() == [0.5 - 2**53, 0.5 - 2**53, 0, 0]
-
-
-def test_one_variable_has_one_type_over_all_iterations():
-    def body(out, x, i):
-        v = 2**53 + 1
-        for _ in range(x[i]):
-            v = v * 1.0
-        out[i] = v - 2**53
-
-    agree(body, np.array([0, 1, 2]))
-
-
-def test_stores_convert_to_the_arrays_type():
-    @cuda.jit
-    def store(x, bytes_, halves, singles, flags):
-        i = cuda.grid(1)
-        bytes_[i] = int64(x[i])
-        halves[i] = x[i]
-        singles[i] = x[i]
-        flags[i] = x[i] > 0
-
-    x = np.array([3.7, -1.2, 255.9, 1000.0])
-    bytes_, halves, singles, flags = (np.zeros(4, t) for t in (np.uint8, np.float16, np.float32, np.bool_))
-    store[1, 4](x, bytes_, halves, singles, flags)
-    assert bytes_.tolist() == [3, 255, 255, 1000 % 256]
-    assert halves.tolist() == x.astype(np.float16).tolist() and singles.tolist() == x.astype(np.float32).tolist()
-    assert flags.tolist() == [True, False, True, True]
-
-
-def test_scalar_arguments_have_the_types_that_numba_gives_them():
-    @cuda.jit
-    def use(out, a, b, c, d, e):
-        out[0] = a * out[0]  # Python float: float64
-        out[1] = b * out[1]  # np.float32
-        out[2] = c + c  # np.int32: the sum is int64
-        out[3] = d // 2  # Python int
-        out[4] = e + 1  # Python bool
-
-    out = np.array([0.1, 0.1, 0, 0, 0], np.float32)
-    use[1, 1](out, 0.3, np.float32(0.3), np.int32(2**31 - 1), 7, True)
-    tenth = np.float32(0.1)
-    assert out[0] == np.float32(0.3 * float(tenth)) and out[1] == np.float32(0.3) * tenth
-    assert out[2] == np.float32(2**32 - 2) and out[3] == 3 and out[4] == 2
-
-
-def test_thread_indices_are_int32_but_their_products_int64():
-    use = kernel_of("out", "i = cuda.threadIdx.x", "out[i] = (i + 2147483647) * 2 + cuda.blockDim.x * 2147483647")
-    out = np.zeros(2, np.int64)
-    use[1, 2](out)
-    assert out.tolist() == [(i + 2147483647) * 2 + 2 * 2147483647 for i in range(2)]
-
-
-def test_uint64_literals():
-    def body(out, x, i):
-        out[i] = (x[i] ^ 0xFFFFFFFFFFFFFFFF) & 0xFF
-
-    agree(body, np.array([1, 2, 2**63], np.uint64))
 
 
 def test_types_are_of_the_source_that_runs_however_many_functions_were_read_since():
