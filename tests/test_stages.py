@@ -544,3 +544,14 @@ def test_what_does_not_fit_32_bits_is_refused_before_any_memory_is_asked_for(id,
     for ask in (one.launch, one.workspace_shape, one.example):
         with pytest.raises(StageError, match=re.escape(message)):
             ask(problem)
+
+
+def test_run_takes_device_arrays_and_views_of_them():
+    problem = DepthwiseConv1d(2, 3, 16, 3)
+    host = arrays_of(problem)
+    device = {name: cuda.to_device(np.concatenate([array, array])) for name, array in host.items()}
+    views = {name: device[name][: len(host[name])] for name in host}
+    stage("depthwise1d/forward/shared").run(problem, views)
+    got = views["y"].copy_to_host()
+    np.testing.assert_allclose(got, reference(problem, "forward", host)["y"], rtol=1e-5, atol=1e-5)
+    assert np.isnan(device["y"].copy_to_host()[2:]).all()
