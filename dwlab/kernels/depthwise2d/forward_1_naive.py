@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.parts import constants, storage
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
@@ -25,8 +25,9 @@ THREADS = 256
 
 @by_shape
 def kernel(layer):
-    one, NCHW, closing = constants.of(layer), layer.layout == "NCHW", storage.closing(layer)
-    ZERO, add = storage.sums(layer)[:2]
+    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
+    NCHW, closing = layer.layout == "NCHW", storage.closing(layer)
+    ZERO, add, _ = storage.sums(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -35,25 +36,25 @@ def kernel(layer):
             return
         at = uint32(i)
         if NCHW:
-            q = uint32(at % one.Q)
-            p = uint32(at // one.Q % one.P)
-            c = uint32(at // (one.P * one.Q) % one.C)
-            n = uint32(at // (one.C * one.P * one.Q))
+            q = uint32(at % Q)
+            p = uint32(at // Q % P)
+            c = uint32(at // (P * Q) % C)
+            n = uint32(at // (C * P * Q))
         else:
-            c = uint32(at % one.C)
-            q = uint32(at // one.C % one.Q)
-            p = uint32(at // (one.C * one.Q) % one.P)
-            n = uint32(at // (one.C * one.P * one.Q))
+            c = uint32(at % C)
+            q = uint32(at // C % Q)
+            p = uint32(at // (C * Q) % P)
+            n = uint32(at // (C * P * Q))
         total = ZERO
-        for i in range(one.K):
-            h = uint32(p * one.stride + i - one.padding)  # above the map: wraps to a huge number
-            for j in range(one.K):
-                v = uint32(q * one.stride + j - one.padding)
-                if h < one.H and v < one.W:
+        for i in range(K):
+            h = uint32(p * S + i - PAD)  # above the map: wraps to a huge number
+            for j in range(K):
+                v = uint32(q * S + j - PAD)
+                if h < H and v < W:
                     if NCHW:
-                        wi, xi = uint32((c * one.K + i) * one.K + j), uint32(((n * one.C + c) * one.H + h) * one.W + v)
+                        wi, xi = uint32((c * K + i) * K + j), uint32(((n * C + c) * H + h) * W + v)
                     else:
-                        wi, xi = uint32((i * one.K + j) * one.C + c), uint32(((n * one.H + h) * one.W + v) * one.C + c)
+                        wi, xi = uint32((i * K + j) * C + c), uint32(((n * H + h) * W + v) * C + c)
                     total = add(total, w[wi], x[xi])
         y[at] = closing(total, b, m, r, c, at)
 

@@ -78,8 +78,7 @@ def kernel(layer):
         p = int32(strip * uint32(one.strip))
         stop = min(int32(one.P), int32(p + one.strip))
         h, v = int32(p * one.stride - one.padding), int32(q * uint32(one.stride)) - int32(one.padding)
-        # The rows of x from here on are not needed
-        bottom = min(int32(one.H), int32((stop - 1) * one.stride - one.padding + one.K))
+        bottom = min(int32(one.H), int32((stop - 1) * one.stride - one.padding + one.K))  # no row from here on
         if NCHW:
             at = uint32(((n * one.C + c) * one.H + uint32(h)) * one.W + uint32(v))
             to = uint32(((n * one.C + c) * one.P + uint32(p)) * one.Q + q)

@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.kernels.fused.shifted import shifted
-from dwlab.kernels.parts import constants, storage
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
@@ -31,42 +31,44 @@ def filters(pair):
 
 @by_shape
 def kernel(pair):
-    FILTERS, HW = filters(pair), pair.second.H * pair.second.W
-    TILE, dw = FILTERS * HW, constants.of(pair.second, channels=pair.first.C, PQ=pair.second.P * pair.second.Q)
+    C, F, HW = pair.first.C, pair.first.F, pair.first.H * pair.first.W
+    H, W, K, S, PAD = pair.second.H, pair.second.W, pair.second.K, pair.second.stride, pair.second.padding
+    Q, PQ, FILTERS = pair.second.Q, pair.second.P * pair.second.Q, filters(pair)
+    TILE = FILTERS * HW
     NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
-    (ZERO, multiply, KIND), add = storage.sums(pair.first), storage.sums(pair.second)[1]
+    (ZERO, multiply, KIND), (_, add, _) = storage.sums(pair.first), storage.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         tile = cuda.shared.array(TILE, KIND)
         n = uint32(cuda.blockIdx.y)
         f0 = uint32(cuda.blockIdx.x * FILTERS)
-        mine = min(uint32(FILTERS), uint32(uint32(dw.C) - f0))  # filters of this block
+        mine = min(uint32(FILTERS), uint32(uint32(F) - f0))  # filters of this block
         for i in range(uint32(cuda.threadIdx.x), uint32(mine * HW), uint32(THREADS)):
             at = uint32(i)
             f = uint32(f0 + (at // HW if NCHW else at % mine))
             m = uint32(at % HW if NCHW else at // mine)  # pixel
             total = ZERO
-            for c in range(dw.channels):
-                xi = uint32((n * dw.channels + c) * HW + m if NCHW else (n * HW + m) * dw.channels + c)
-                total = multiply(total, w1[uint32(f * dw.channels + c)], x[xi])
+            for c in range(C):
+                xi = uint32((n * C + c) * HW + m if NCHW else (n * HW + m) * C + c)
+                total = multiply(total, w1[uint32(f * C + c)], x[xi])
             tile[at] = between(total, b1, m1, r, f, at)
         cuda.syncthreads()
-        for i in range(uint32(cuda.threadIdx.x), uint32(mine * dw.PQ), uint32(THREADS)):
+        for i in range(uint32(cuda.threadIdx.x), uint32(mine * PQ), uint32(THREADS)):
             at = uint32(i)
-            g = uint32(at // dw.PQ if NCHW else at % mine)
-            o = uint32(at % dw.PQ if NCHW else at // mine)  # place in the output map
+            g = uint32(at // PQ if NCHW else at % mine)
+            o = uint32(at % PQ if NCHW else at // mine)  # place in the output map
             f = uint32(f0 + g)
             total = ZERO
-            for j in range(dw.K):
-                h = uint32(o // dw.Q * dw.stride + j - dw.padding)  # above the map: wraps to a huge number
-                for k in range(dw.K):
-                    v = uint32(o % dw.Q * dw.stride + k - dw.padding)
-                    if h < dw.H and v < dw.W:
-                        m = uint32(h * dw.W + v)
-                        wi = uint32((f * dw.K + j) * dw.K + k if NCHW else (j * dw.K + k) * dw.C + f)
+            for j in range(K):
+                h = uint32(o // Q * S + j - PAD)  # above the map: wraps to a huge number
+                for k in range(K):
+                    v = uint32(o % Q * S + k - PAD)
+                    if h < H and v < W:
+                        m = uint32(h * W + v)
+                        wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)
                         total = add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])
-            yi = uint32((n * dw.C + f) * dw.PQ + o if NCHW else (n * dw.PQ + o) * dw.C + f)
+            yi = uint32((n * F + f) * PQ + o if NCHW else (n * PQ + o) * F + f)
             y[yi] = finish(total, b2, m2, r, f, yi)
 
     return kernel

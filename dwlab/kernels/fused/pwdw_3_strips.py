@@ -29,8 +29,7 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(pair, config):
-    # Channels in words of 32 bits, of which each has one element, or two of float16
-    dw = constants.of(pair.second, channels=pair.first.C // pwdw_tiles.per_word(pair.dtype))
+    dw = constants.of(pair.second, channels=pair.first.C // pwdw_tiles.per_word(pair.dtype))  # in words of 32 bits
     SLICES, layout = config.warps_k, pwdw_tiles.layout_of(pair, config)
     tile = constants.of(layout, config, per_slice=config.block_k // SLICES, stages=max(2, config.pipeline_stages))
     product, copies = constants.of(pwdw_tiles.product(pair, config)), pwdw_tiles.loads(pair, config)

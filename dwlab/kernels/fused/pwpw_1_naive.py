@@ -13,7 +13,7 @@ Traffic: C loads of x and w1 for each number between the layers, F1 loads of w2 
 import numpy as np
 from numba import uint32
 
-from dwlab.kernels.parts import constants, storage
+from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
@@ -29,10 +29,10 @@ def pixels(pair):
 
 @by_shape
 def kernel(pair):
-    one = constants.of(pair.first, G=pair.second.F, HW=pair.first.H * pair.first.W)
-    PIXELS, TILE = pixels(pair), pixels(pair) * pair.first.F
+    C, F, G, HW, PIXELS = pair.first.C, pair.first.F, pair.second.F, pair.first.H * pair.first.W, pixels(pair)
+    TILE = PIXELS * F
     NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
-    (ZERO, add, KIND), multiply = storage.sums(pair.first), storage.sums(pair.second)[1]
+    (ZERO, add, KIND), (_, multiply, _) = storage.sums(pair.first), storage.sums(pair.second)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -40,25 +40,25 @@ def kernel(pair):
         n = uint32(cuda.blockIdx.y)
         p0 = uint32(cuda.blockIdx.x * PIXELS)
         for i in range(uint32(cuda.threadIdx.x), uint32(TILE), uint32(THREADS)):
-            f = uint32(i // PIXELS if NCHW else i % one.F)
-            p = uint32(p0 + (i % PIXELS if NCHW else i // one.F))
-            if p < one.HW:
+            f = uint32(i // PIXELS if NCHW else i % F)
+            p = uint32(p0 + (i % PIXELS if NCHW else i // F))
+            if p < HW:
                 total = ZERO
-                for c in range(one.C):
-                    xi = uint32((n * one.C + c) * one.HW + p if NCHW else (n * one.HW + p) * one.C + c)
-                    total = add(total, w1[uint32(f * one.C + c)], x[xi])
+                for c in range(C):
+                    xi = uint32((n * C + c) * HW + p if NCHW else (n * HW + p) * C + c)
+                    total = add(total, w1[uint32(f * C + c)], x[xi])
                 tile[i] = between(total, b1, m1, r, f, f)
         cuda.syncthreads()
-        for i in range(uint32(cuda.threadIdx.x), uint32(PIXELS * one.G), uint32(THREADS)):
-            g = uint32(i // PIXELS if NCHW else i % one.G)
-            m = uint32(i % PIXELS if NCHW else i // one.G)
+        for i in range(uint32(cuda.threadIdx.x), uint32(PIXELS * G), uint32(THREADS)):
+            g = uint32(i // PIXELS if NCHW else i % G)
+            m = uint32(i % PIXELS if NCHW else i // G)
             p = uint32(p0 + m)
-            if p < one.HW:
+            if p < HW:
                 total = ZERO
-                for f in range(one.F):
-                    value = tile[uint32(f * PIXELS + m if NCHW else m * one.F + f)]
-                    total = multiply(total, w2[uint32(g * one.F + f)], value)
-                yi = uint32((n * one.G + g) * one.HW + p if NCHW else (n * one.HW + p) * one.G + g)
+                for f in range(F):
+                    value = tile[uint32(f * PIXELS + m if NCHW else m * F + f)]
+                    total = multiply(total, w2[uint32(g * F + f)], value)
+                yi = uint32((n * G + g) * HW + p if NCHW else (n * HW + p) * G + g)
                 y[yi] = finish(total, b2, m2, r, g, yi)
 
     return kernel

@@ -81,12 +81,11 @@ def start_products(N: int, x_pitch: int) -> Any:
 def sparse_group_pipeline(tile: Any, e_pitch: int, load: Any, finish: Any) -> Any:
     """run(acc, shared, a0, b0, e0, lane, count, block): acc += the products of all chunks, 64 filters x N pixels.
 
-    tile: sparse.rows_tiles.numbers. pipeline_stages chunks have a place, of `step` words. Filters begin at word a0 of
-    it, pixels at b0, the warp's metadata at e0, a step's e_pitch words after those of the step before. The caller
-    starts the copies of `ahead` chunks, a group each; load(shared, at, chunk, block) those of one. Then finish(acc,
-    group, block) has the sums. A block goes through the chunks of each of `count` groups of pixels, at most `groups`,
-    one after the other: the copies of the next are on the way while it stores, and to load they are chunks from
-    `chunks` on. x_pitch: x lies by kept columns, 32 words of 64 pixels of each; words from these to the next 64 pixels.
+    tile: sparse.rows_tiles.numbers. Filters begin at word a0 of a chunk, pixels at b0, the warp's metadata at e0, a
+    step's e_pitch words after those of the step before. The caller starts the copies of `ahead` chunks, a group each;
+    load(shared, at, chunk, block) those of one. Then finish(acc, group, block) has the sums. A block goes through the
+    chunks of each of `count` groups of pixels, one after the other: the copies of the next are on the way while it
+    stores, and to load they are chunks from `chunks` on. x_pitch: words of x from 64 pixels to the next, of all rows.
     """
     AHEAD, N, GROUPS = tile.ahead, tile.warp_m, tile.groups
     FIRST, LAST = AHEAD % tile.pipeline_stages * tile.step, (tile.pipeline_stages - 1) * tile.step

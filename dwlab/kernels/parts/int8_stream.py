@@ -87,8 +87,7 @@ class Stream:
         """The device functions begin and go, which a block calls in turn.
 
         begin(pool, w_at, w, b, m, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of
-        the shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the
-        first.
+        the shared array `pool`; t: the thread. What it has started to copy before, and not committed, comes too.
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
         `put` as rows m0 + pixel (put, get and halves: see `requantise_tile`). A barrier before copies to the same words
         start again is the caller's.

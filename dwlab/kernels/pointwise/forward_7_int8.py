@@ -23,7 +23,7 @@ Traffic: x once for each BN filters, w, b and m once for each BM pixels, y once.
 import numpy as np
 from numba import float32, int32, uint32
 
-from dwlab.kernels.parts import constants, gemm, int8_epilogue
+from dwlab.kernels.parts import gemm, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.pointwise.int8_tiles import DEPTH, TILES, layout_of, shared_bytes
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -35,10 +35,12 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    (load_x, load_w), BN, product = gemm.loads(layout), config.block_n, layout.tile
-    tile, SIZE = constants.of(product, layout, config, factors=layout.shared_bytes // 4), product.size + product.more
-    load_factors = int8_epilogue.load_factors(layer, BN, config.threads)
-    finish = int8_epilogue.requantise_tile(layer, product, BN, *int8_epilogue.rows_of(layout.one.M, layer.F))
+    (load_x, load_w), tile, BM, BN = gemm.loads(layout), layout.tile, config.block_m, config.block_n
+    SIZE, zero, add, WM, WN = tile.size + tile.more, tile.zero, tile.add, tile.M, tile.N
+    finish = int8_epilogue.requantise_tile(layer, tile, BN, *int8_epilogue.rows_of(layout.one.M, layer.F))
+    load_factors, FACTORS = int8_epilogue.load_factors(layer, BN, config.threads), layout.shared_bytes // 4
+    ACROSS, WARPS, CHUNKS, STEP = layout.across, config.warps_n, layout.chunks, layout.stage_words
+    A_WORDS, A_WARP, B_WARP = layout.a_words, layout.a_warp, layout.b_warp
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
@@ -46,32 +48,32 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, int32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        down, across = uint32(block // tile.across), uint32(block % tile.across)
-        warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
-        tile.zero(acc)
+        down, across = uint32(block // ACROSS), uint32(block % ACROSS)
+        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        zero(acc)
         for chunk in range(DEPTH - 1):
-            if chunk < tile.chunks:
-                load_w(shared, uint32(chunk * tile.stage_words), w, down, across, uint32(chunk), thread)
-        load_factors(shared, uint32(tile.factors), b, m, uint32(across * tile.block_n), thread)
+            if chunk < CHUNKS:
+                load_w(shared, uint32(chunk * STEP), w, down, across, uint32(chunk), thread)
+        load_factors(shared, uint32(FACTORS), b, m, uint32(across * BN), thread)
         ptx.grid_dependency_wait()  # filters may come before the map is there
         for chunk in range(DEPTH - 1):
-            if chunk < tile.chunks:
-                load_x(shared, uint32(chunk * tile.stage_words), x, uint32(0), down, across, uint32(chunk), thread)
+            if chunk < CHUNKS:
+                load_x(shared, uint32(chunk * STEP), x, uint32(0), down, across, uint32(chunk), thread)
             ptx.commit()
-        here, there = uint32(0), uint32((DEPTH - 1) * tile.stage_words)
-        for chunk in range(tile.chunks):  # by hand: parts/pipeline.py makes other machine code of it
+        here, there = uint32(0), uint32((DEPTH - 1) * STEP)
+        for chunk in range(CHUNKS):  # by hand: parts/pipeline.py makes other machine code of it
             ptx.wait(1)  # DEPTH - 2
             cuda.syncthreads()  # this chunk has come for all threads, and all are done with the one before
-            if chunk + (DEPTH - 1) < tile.chunks:
+            if chunk + (DEPTH - 1) < CHUNKS:
                 load_x(shared, there, x, uint32(0), down, across, uint32(chunk + (DEPTH - 1)), thread)
                 load_w(shared, there, w, down, across, uint32(chunk + (DEPTH - 1)), thread)
             ptx.commit()
-            a0, b0 = uint32(here + warp_m * tile.a_warp), uint32(here + tile.a_words + warp_n * tile.b_warp)
-            tile.add(acc, shared, a0, shared, b0, lane)
+            a0, b0 = uint32(here + warp_m * A_WARP), uint32(here + A_WORDS + warp_n * B_WARP)
+            add(acc, shared, a0, shared, b0, lane)
             there = here
-            here = uint32(0) if here == (DEPTH - 1) * tile.stage_words else uint32(here + tile.stage_words)
-        at, n0 = uint32(tile.factors + warp_n * tile.N), uint32(across * tile.block_n + warp_n * tile.N)
-        finish(acc, lane, y, shared, at, r, uint32(down * tile.block_m + warp_m * tile.M), n0)
+            here = uint32(0) if here == (DEPTH - 1) * STEP else uint32(here + STEP)
+        at, n0 = uint32(FACTORS + warp_n * WN), uint32(across * BN + warp_n * WN)
+        finish(acc, lane, y, shared, at, r, uint32(down * BM + warp_m * WM), n0)
 
     return kernel
 

@@ -61,8 +61,7 @@ def kernel(layer, images, config):
         first, n0 = uint32(block // tile.across * tile.groups), uint32(block % tile.across * tile.block_n)
         count = min(uint32(tile.groups), uint32(tile.down - first))
         warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
-        # The first pixel of all that the thread copies
-        m = uint32(first * tile.block_m + thread % tile.vectors * (2 * tile.each))
+        m = uint32(first * tile.block_m + thread % tile.vectors * (2 * tile.each))  # the first that the thread copies
         row, column = uint32(first * tile.block_m + warp_m * tile.warp_m), uint32(n0 + warp_n * tiles.FILTERS)
         here = (x, w, wi, n0, thread, m, y, b, r, lane, row, column)
         find(shared, wc, n0, thread)

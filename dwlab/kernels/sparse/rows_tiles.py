@@ -120,9 +120,8 @@ TILES = Tiles(configs, resources, work, Rates(products=3150, read=47, shared=119
 def load_chunks(layout):
     """find(shared, wc, n0, thread), once, then load(shared, at, x, w, wi, n0, chunk, thread, pixels, inside).
 
-    find puts into shared memory, behind the chunks, where the block's columns begin, as a copy's address depends on it.
-    load starts a chunk's copies, of neighbouring rows by a thread, all at one place of them. pixels: its word of the
-    first channel; inside: whether these are pixels of the layer. Zeros take the place of what is none.
+    find puts behind the chunks where the block's columns begin, as copies' addresses depend on it. load starts a
+    chunk's copies. pixels: the thread's word of the first channel; inside: whether these are the layer's, or zeros.
     """
     (each, vectors), tile, load_w = layout.vectors, numbers(layout), tensor_tiles.load_filters(layout, columns=False)
     ROUNDS, (copy, zeros) = STEP * layout.steps * vectors // layout.config.threads, copies(each)

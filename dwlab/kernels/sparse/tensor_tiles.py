@@ -29,8 +29,7 @@ SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
 DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
 WIDE = 64  # channels: with so few to a step a chunk has two steps
 PER_FILTER = 0.57  # words of a filter for each of its columns: weights and metadata, to words of x
-# Words of a chunk at which weights, metadata and columns begin, and how many there are: whole vectors
-Places = namedtuple("Places", "w_at e_at c_at step")
+Places = namedtuple("Places", "w_at e_at c_at step")  # words at which weights, metadata and columns begin, and all
 
 
 @dataclass(frozen=True)
