@@ -135,15 +135,16 @@ class _Swapped:
         swapped = {name: new for name, value in named.items() if (new := self.value(value)) is not value}
         if not swapped:
             return python
-        names = dict(python.__globals__)
+        names, cells = dict(python.__globals__), {name: cell.cell_contents for name, cell in _cells(python)}
         for name in {one.partition(".")[0] for one in swapped if "." in one}:
-            # A module of another name, so that whoever hands the function on does not look for the one of this name.
-            names[name] = ModuleType(f"{names[name].__name__} with others")
-            names[name].__dict__.update(
-                {one.partition(".")[2]: of for one, of in (named | swapped).items() if one.startswith(f"{name}.")}
-            )
+            fields = {one.partition(".")[2]: of for one, of in (named | swapped).items() if one.startswith(f"{name}.")}
+            if name in cells:
+                cells[name] = cells[name]._replace(**fields)
+            else:  # a module of another name, so that whoever hands the function on does not look for the one of this
+                names[name] = ModuleType(f"{names[name].__name__} with others")
+                names[name].__dict__.update(fields)
         names |= {name: value for name, value in swapped.items() if name in names}
-        cells = [CellType(swapped[name]) if name in swapped else cell for name, cell in _cells(python)]
+        cells = [CellType(swapped.get(name, value)) for name, value in cells.items()]
         made = FunctionType(python.__code__, names, python.__name__, python.__defaults__, tuple(cells))
         made.__kwdefaults__, made.__qualname__ = python.__kwdefaults__, python.__qualname__
         made.__module__ = python.__module__
@@ -155,14 +156,12 @@ def _cells(python: FunctionType) -> list[tuple[str, CellType]]:
 
 
 def _named(python: FunctionType) -> list[tuple[str, Any]]:
-    """(name, value) of what a function's text names outside it: "name", or "module.attribute"."""
-    words, found = _words(python.__code__), {name: cell.cell_contents for name, cell in _cells(python)}
-    for name in words:
-        value = python.__globals__.get(name)
-        if isinstance(value, ModuleType):
-            found |= {f"{name}.{one}": getattr(value, one) for one in words if hasattr(value, one)}
-        elif name in python.__globals__:
-            found[name] = value
+    """(name, value) of what a function's text names outside it: "name", or "module.attribute", or "tuple.field"."""
+    words, found, cells = _words(python.__code__), {}, {name: cell.cell_contents for name, cell in _cells(python)}
+    for name, value in ({name: of for name, of in python.__globals__.items() if name in words} | cells).items():
+        inside = dir(value) if isinstance(value, ModuleType) else getattr(value, "_fields", None)
+        fields = {f"{name}.{one}": getattr(value, one) for one in words if one in (inside or ())}
+        found |= {name: value} if inside is None else fields
     return list(found.items())
 
 

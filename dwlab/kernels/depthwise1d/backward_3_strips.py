@@ -21,7 +21,7 @@ from numba import float32, uint32
 from dwlab.kernels.depthwise1d import channel_strips as strips
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, backward, halo, takes
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.pieces import load_shared, store_shared, words
+from dwlab.kernels.parts.pieces import load_shared, store_shared
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
 from dwlab.target import cuda
@@ -32,25 +32,24 @@ MANY, FEWER = 32, 12  # beyond so many taps a lane has so few float32: more warp
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    EACH = each(K, DTYPE)
-    N, STEP, STRIPS, W_WORDS = words(L, DTYPE), words(EACH, DTYPE), strips.per_row(L, EACH), -(-K // 4) * 4
-    LEFT, RIGHT = halo(K, K - 1 - SHIFT, DTYPE)
-    X_WORDS, DY_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
-    X, DY, ALL = W_WORDS, W_WORDS + 2 * X_WORDS, W_WORDS + 2 * X_WORDS + 2 * DY_WORDS  # of a warp: where they begin
-    place, load_dy = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.load_async(L, EACH, DTYPE, LEFT, RIGHT)
+    EACH, halos = each(K, DTYPE), halo(K, K - 1 - SHIFT, DTYPE)
+    tile = strips.sizes(L, EACH, DTYPE, *halos, first=-(-K // 4) * 4)  # behind the filter
+    place, load_dy = strips.place(L, EACH, DTYPE, *halos), strips.load_async(L, EACH, DTYPE, *halos)
     load_x, store = strips.load_async(L, EACH, DTYPE), strips.store(L, EACH, DTYPE)
-    both_gradients, add_warps = backward(EACH, K, K - 1 - SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL, reverse=True)
+    add_warps = strips.add_warps(K, tile.all, reverse=True)
+    both_gradients = backward(EACH, K, K - 1 - SHIFT, halos[0], DTYPE)
     get, put = load_shared(DTYPE), store_shared(DTYPE)
 
     @cuda.jit(device=True, forceinline=True)
     def load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
-        b = uint32(strip // uint32(STRIPS))
-        start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
-        row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
+        b = uint32(strip // uint32(tile.strips))
+        start, rows = uint32(strip - b * uint32(tile.strips)), uint32(uint32(x.shape[0]) - b)
+        row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * tile.row
         _, end = place(lane, start, uint32(total - strip))
-        dy0, x0 = uint32(base + DY + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
+        dy0 = uint32(base + tile.wide_at + buffer * uint32(tile.wide))
+        x0 = uint32(base + tile.first + buffer * uint32(tile.own))
         load_dy(pool, dy0, dy, row, pitch, rows, start, end, lane)
-        load_x(pool, x0, x, row, pitch, rows, start, uint32(X_WORDS), lane)
+        load_x(pool, x0, x, row, pitch, rows, start, uint32(tile.own), lane)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -63,16 +62,17 @@ def kernel(L, K, SHIFT, DTYPE):
         H, warps = uint32(x.shape[1]), uint32(cuda.blockDim.y)
         split = uint32(uint32(cuda.blockIdx.x) // H)
         h = uint32(uint32(cuda.blockIdx.x) - split * H)
-        pitch = uint32(H * uint32(N))  # words from a row to the same channel's next
-        strip, total = uint32(uint32(split * warps + warp) * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
+        pitch = uint32(H * uint32(tile.row))  # words from a row to the same channel's next
+        strip = uint32(uint32(split * warps + warp) * uint32(32))
+        total = uint32(uint32(x.shape[0]) * uint32(tile.strips))
         step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
-        base, buffer = uint32(warp * uint32(ALL)), uint32(0)
+        base, buffer = uint32(warp * uint32(tile.all)), uint32(0)
         if strip < total:
             load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
         for j in range(K):
             sums[j] = float32(0)
-        for j in range(lane, W_WORDS, 32):
+        for j in range(lane, tile.first, 32):
             pool[uint32(base + uint32(j))] = w[h, uint32(K - 1) - j] if j < K else float32(0)
         while strip < total:
             if strip + step < total:
@@ -80,21 +80,21 @@ def kernel(L, K, SHIFT, DTYPE):
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
-            b = uint32(strip // uint32(STRIPS))
-            start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
+            b = uint32(strip // uint32(tile.strips))
+            start, rows = uint32(strip - b * uint32(tile.strips)), uint32(uint32(x.shape[0]) - b)
             own_dy, _ = place(lane, start, uint32(total - strip))
-            own_dy = uint32(own_dy + base + DY + buffer * uint32(DY_WORDS))
-            x0 = uint32(base + X + buffer * uint32(X_WORDS))
-            own = uint32(x0 + lane * uint32(STEP))
-            for m in range(STEP // 4):
+            own_dy = uint32(own_dy + base + tile.wide_at + buffer * uint32(tile.wide))
+            x0 = uint32(base + tile.first + buffer * uint32(tile.own))
+            own = uint32(x0 + lane * uint32(tile.step))
+            for m in range(tile.step // 4):
                 get(values, m, pool, uint32(own + uint32(4 * m)))
             for i in range(EACH):
                 gradient[i] = float32(0)
             both_gradients(sums, gradient, values, pool, own_dy, base)
-            for m in range(STEP // 4):
+            for m in range(tile.step // 4):
                 put(pool, uint32(own + uint32(4 * m)), gradient, m)
             cuda.syncwarp()
-            row = (np.int64(b) * np.int64(H) + np.int64(h)) * N
+            row = (np.int64(b) * np.int64(H) + np.int64(h)) * tile.row
             store(pool, x0, dx, row, pitch, rows, start, lane)
             cuda.syncwarp()
             strip, buffer = uint32(strip + step), uint32(buffer ^ 1)
@@ -116,9 +116,8 @@ def tiles_of(problem):
 
 def shares(problem):
     """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
-    times, halos = tiles_of(problem)
-    tiles = sum(strips.tile_words(problem.L, times, problem.dtype, *sides) for sides in halos)
-    words_of_warp = -(-problem.K // 4) * 4 + 2 * tiles
+    times, (_, halos) = tiles_of(problem)
+    words_of_warp = strips.sizes(problem.L, times, problem.dtype, *halos, -(-problem.K // 4) * 4).all
     return *strips.shares(problem, times, words_of_warp), words_of_warp
 
 

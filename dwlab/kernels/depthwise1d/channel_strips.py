@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.parts.unroll import in_sequence
@@ -82,6 +83,15 @@ def tile_words(L: int, each: int, dtype: str, left: int = 0, right: int = 0) -> 
     """Words that 32 strips need at most."""
     rows = min(LANES, (LANES - 2) // per_row(L, each) + 2)  # of which a warp has strips
     return LANES * words(each, dtype) + rows * (left + right)
+
+
+def sizes(L: int, each: int, dtype: str, left: int, right: int, first: int = 0) -> Any:
+    """Words of a row, a strip, a tile without and one with halos; from word `first` of a warp on it has two of each."""
+    own, wide = tile_words(L, each, dtype), tile_words(L, each, dtype, left, right)
+    return constants.of(
+        row=words(L, dtype), step=words(each, dtype), strips=per_row(L, each), own=own, wide=wide, first=first,
+        wide_at=first + 2 * own, all=first + 2 * own + 2 * wide,
+    )  # fmt: skip
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from numba import float32, uint32
 
 from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo, takes
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import store_shared, words
 from dwlab.kernels.registry import Launch, StageError, by_shape, fits_uint32, register
@@ -44,14 +45,13 @@ def filters_of(strips, K):
 @by_shape
 def kernel(L, K, SHIFT, DTYPE, REVERSE):
     """kernel(x, w, y, shift): y[t] += w[j] * x[t + SHIFT - j]; with REVERSE w[K-1-j]. Rows are words."""
-    EACH, STRIPS = OUTPUTS[DTYPE], per_row(L, DTYPE)
-    N, STEP = words(L, DTYPE), words(EACH, DTYPE)  # of a row, of a strip
-    LEFT, RIGHT = halo(K, SHIFT, DTYPE)
-    WORDS = 32 * STEP + LEFT + RIGHT
-    W_ROWS, W_PITCH = filters_of(STRIPS, K)
-    W_WORDS = W_ROWS * W_PITCH
-    LOADS, W_LOADS, STORES = -(-WORDS // 128), -(-W_WORDS // 32), -(-32 * STEP // 128)  # of a lane
-    convolve, put = strip_products.forward(EACH, L, K, SHIFT, LEFT, DTYPE), store_shared(DTYPE)
+    EACH, sides, (w_rows, pitch) = OUTPUTS[DTYPE], halo(K, SHIFT, DTYPE), filters_of(per_row(L, DTYPE), K)
+    WORDS, W_WORDS = 32 * words(EACH, DTYPE) + sum(sides), w_rows * pitch
+    row = constants.of(
+        words=words(L, DTYPE), step=words(EACH, DTYPE), strips=per_row(L, DTYPE), left=sides[0], right=sides[1],
+        pitch=pitch, loads=-(-WORDS // 128), w_loads=-(-W_WORDS // 32), stores=-(-words(EACH, DTYPE) // 4),
+    )  # fmt: skip
+    convolve, put = strip_products.forward(EACH, L, K, SHIFT, sides[0], DTYPE), store_shared(DTYPE)
 
     @cuda.jit
     def kernel(x, w, y, shift):
@@ -62,28 +62,28 @@ def kernel(L, K, SHIFT, DTYPE, REVERSE):
         H = uint32(x.shape[1])
         rows = uint32(uint32(x.shape[0]) * H)
         strip = uint32(uint32(cuda.blockIdx.x) * uint32(32))  # the block's first one, of all rows
-        row0 = uint32(strip // uint32(STRIPS))
-        start = uint32(uint32(strip - row0 * uint32(STRIPS)) * uint32(STEP))  # and where it begins in its row
-        begin = np.int64(row0) * N + np.int64(start)
-        beyond = uint32(uint32(strip + uint32(32)) // uint32(STRIPS))
-        stop = uint32(uint32(strip + uint32(32) - beyond * uint32(STRIPS)) * uint32(STEP))
-        end = np.int64(beyond) * N + np.int64(stop)
-        total = np.int64(rows) * N
+        row0 = uint32(strip // uint32(row.strips))
+        start = uint32(uint32(strip - row0 * uint32(row.strips)) * uint32(row.step))  # and where it begins in its row
+        begin = np.int64(row0) * row.words + np.int64(start)
+        beyond = uint32(uint32(strip + uint32(32)) // uint32(row.strips))
+        stop = uint32(uint32(strip + uint32(32) - beyond * uint32(row.strips)) * uint32(row.step))
+        end = np.int64(beyond) * row.words + np.int64(stop)
+        total = np.int64(rows) * row.words
         end = min(end, total)
-        source = begin - LEFT + np.int64(lane * uint32(4))
-        for p in range(LOADS):
+        source = begin - row.left + np.int64(lane * uint32(4))
+        for p in range(row.loads):
             i = uint32(lane * uint32(4) + uint32(128 * p))
             if i < WORDS:
-                if source + 128 * p >= 0 and source + 128 * p < min(end + RIGHT, total):
+                if source + 128 * p >= 0 and source + 128 * p < min(end + row.right, total):
                     ptx.copy4_async(tile, i, x, source + 128 * p)
                 else:
                     ptx.store4_shared(tile, i, float32(0), float32(0), float32(0), float32(0))
         ptx.commit()
         h0 = uint32(row0 % H)
-        for p in range(W_LOADS):
+        for p in range(row.w_loads):
             i = uint32(lane + uint32(32 * p))
-            r = uint32(i // uint32(W_PITCH))
-            j = uint32(i - r * uint32(W_PITCH))
+            r = uint32(i // uint32(row.pitch))
+            j = uint32(i - r * uint32(row.pitch))
             h = uint32(h0 + r)
             if h >= H:  # rarely, and a division by H takes its time
                 h = uint32(h % H)
@@ -92,10 +92,10 @@ def kernel(L, K, SHIFT, DTYPE, REVERSE):
                 if j < K and row0 + r < rows:
                     f = w[h, uint32(K - 1) - j] if REVERSE else w[h, j]
                 w_tile[i] = f
-        own_row = uint32(uint32(strip + lane) // uint32(STRIPS))
+        own_row = uint32(uint32(strip + lane) // uint32(row.strips))
         r = uint32(own_row - row0)
-        t0 = uint32(uint32(strip + lane - own_row * uint32(STRIPS)) * uint32(STEP))
-        own = uint32(r * uint32(N) + t0 - start)  # the lane's place in the tile of outputs; its x lie LEFT further
+        t0 = uint32(uint32(strip + lane - own_row * uint32(row.strips)) * uint32(row.step))
+        own = uint32(r * uint32(row.words) + t0 - start)  # the lane's place in the tile of outputs; its x lie further
         kept = own_row < rows
         if not kept:  # a lane without a strip computes the block's first one again
             own = r = uint32(0)
@@ -103,14 +103,14 @@ def kernel(L, K, SHIFT, DTYPE, REVERSE):
             sums[i] = float32(0)
         ptx.wait(0)
         cuda.syncwarp()
-        convolve(sums, tile, own, w_tile, uint32(r * uint32(W_PITCH)), t0)
+        convolve(sums, tile, own, w_tile, uint32(r * uint32(row.pitch)), t0)
         cuda.syncwarp()
-        for m in range(STEP // 4):
-            if kept and t0 + 4 * m < N:
+        for m in range(row.step // 4):
+            if kept and t0 + 4 * m < row.words:
                 put(tile, uint32(own + uint32(4 * m)), sums, m)
         cuda.syncwarp()
         target = begin + np.int64(lane * uint32(4))
-        for p in range(STORES):
+        for p in range(row.stores):
             if target + 128 * p < end:
                 a, b, c, d = ptx.load4_shared(tile, uint32(lane * uint32(4) + uint32(128 * p)))
                 ptx.store4(y, target + 128 * p, a, b, c, d)

@@ -23,7 +23,6 @@ from dwlab.kernels.depthwise1d import strip_products
 from dwlab.kernels.depthwise1d.strip_products import OUTPUTS, halo, takes
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.pieces import words
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, rows_sectors
 from dwlab.target import cuda
@@ -33,23 +32,20 @@ MOST = 64  # taps, all held in registers
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    EACH, N, STRIPS = OUTPUTS[DTYPE], words(L, DTYPE), strips.per_row(L, OUTPUTS[DTYPE])
-    LEFT, RIGHT = halo(K, SHIFT, DTYPE)
-    STEP = words(EACH, DTYPE)
-    DY_WORDS, X_WORDS = strips.tile_words(L, EACH, DTYPE), strips.tile_words(L, EACH, DTYPE, LEFT, RIGHT)
-    X, ALL = 2 * DY_WORDS, 2 * DY_WORDS + 2 * X_WORDS  # of a warp: where they begin, and all
-    place, load_x = strips.place(L, EACH, DTYPE, LEFT, RIGHT), strips.load_async(L, EACH, DTYPE, LEFT, RIGHT)
-    load_dy, get = strips.load_async(L, EACH, DTYPE), pieces.load_shared(DTYPE)
-    accumulate, add_warps = strip_products.weight_grad(EACH, K, SHIFT, LEFT, DTYPE), strips.add_warps(K, ALL)
+    EACH, halos = OUTPUTS[DTYPE], halo(K, SHIFT, DTYPE)
+    tile, get = strips.sizes(L, EACH, DTYPE, *halos), pieces.load_shared(DTYPE)
+    place, load_x = strips.place(L, EACH, DTYPE, *halos), strips.load_async(L, EACH, DTYPE, *halos)
+    load_dy, add_warps = strips.load_async(L, EACH, DTYPE), strips.add_warps(K, tile.all)
+    accumulate = strip_products.weight_grad(EACH, K, SHIFT, halos[0], DTYPE)
 
     @cuda.jit(device=True, forceinline=True)
     def load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane):
-        b = uint32(strip // uint32(STRIPS))
-        start, rows = uint32(strip - b * uint32(STRIPS)), uint32(uint32(x.shape[0]) - b)
-        row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * N
+        b = uint32(strip // uint32(tile.strips))
+        start, rows = uint32(strip - b * uint32(tile.strips)), uint32(uint32(x.shape[0]) - b)
+        row = (np.int64(b) * np.int64(x.shape[1]) + np.int64(h)) * tile.row
         _, end = place(lane, start, uint32(total - strip))
-        dy0, x0 = uint32(base + buffer * uint32(DY_WORDS)), uint32(base + X + buffer * uint32(X_WORDS))
-        load_dy(pool, dy0, dy, row, pitch, rows, start, uint32(DY_WORDS), lane)
+        dy0, x0 = uint32(base + buffer * uint32(tile.own)), uint32(base + tile.wide_at + buffer * uint32(tile.wide))
+        load_dy(pool, dy0, dy, row, pitch, rows, start, uint32(tile.own), lane)
         load_x(pool, x0, x, row, pitch, rows, start, end, lane)
 
     @cuda.jit
@@ -62,10 +58,11 @@ def kernel(L, K, SHIFT, DTYPE):
         H, warps = uint32(x.shape[1]), uint32(cuda.blockDim.y)
         split = uint32(uint32(cuda.blockIdx.x) // H)
         h = uint32(uint32(cuda.blockIdx.x) - split * H)
-        pitch = uint32(H * uint32(N))  # words from a row to the same channel's next
-        strip, total = uint32(uint32(split * warps + warp) * uint32(32)), uint32(uint32(x.shape[0]) * uint32(STRIPS))
+        pitch = uint32(H * uint32(tile.row))  # words from a row to the same channel's next
+        strip = uint32(uint32(split * warps + warp) * uint32(32))
+        total = uint32(uint32(x.shape[0]) * uint32(tile.strips))
         step = uint32(uint32(32) * warps * uint32(parts.shape[0]))
-        base, buffer = uint32(warp * uint32(ALL)), uint32(0)
+        base, buffer = uint32(warp * uint32(tile.all)), uint32(0)
         if strip < total:
             load_async(pool, base, buffer, dy, x, strip, total, h, pitch, lane)
         ptx.commit()
@@ -77,12 +74,12 @@ def kernel(L, K, SHIFT, DTYPE):
             ptx.commit()
             ptx.wait(1)
             cuda.syncwarp()
-            start = uint32(strip - uint32(strip // uint32(STRIPS)) * uint32(STRIPS))
+            start = uint32(strip - uint32(strip // uint32(tile.strips)) * uint32(tile.strips))
             own, _ = place(lane, start, uint32(total - strip))
-            for m in range(STEP // 4):
-                at = uint32(base + buffer * uint32(DY_WORDS) + lane * uint32(STEP) + uint32(4 * m))
+            for m in range(tile.step // 4):
+                at = uint32(base + buffer * uint32(tile.own) + lane * uint32(tile.step) + uint32(4 * m))
                 get(back, m, pool, at)
-            accumulate(sums, back, pool, uint32(base + X + buffer * uint32(X_WORDS) + own))
+            accumulate(sums, back, pool, uint32(base + tile.wide_at + buffer * uint32(tile.wide) + own))
             cuda.syncwarp()
             strip = uint32(strip + step)
             buffer = uint32(buffer ^ 1)
@@ -94,10 +91,9 @@ def kernel(L, K, SHIFT, DTYPE):
 
 def shares(problem):
     """(blocks for a channel, warps of a block, words of shared memory of a warp)."""
-    L, dtype, times = problem.L, problem.dtype, OUTPUTS[problem.dtype]
-    halos = (), halo(problem.K, problem.shift, dtype)
-    tiles = sum(strips.tile_words(L, times, dtype, *sides) for sides in halos)
-    return *strips.shares(problem, times, 2 * tiles), 2 * tiles
+    dtype, times = problem.dtype, OUTPUTS[problem.dtype]
+    words_of_warp = strips.sizes(problem.L, times, dtype, *halo(problem.K, problem.shift, dtype)).all
+    return *strips.shares(problem, times, words_of_warp), words_of_warp
 
 
 def traffic(problem):

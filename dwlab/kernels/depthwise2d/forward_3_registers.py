@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.depthwise2d.repeats import repeats
-from dwlab.kernels.parts import epilogue, pieces
+from dwlab.kernels.parts import constants, epilogue, pieces
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -34,12 +34,11 @@ def strips(layer):
 
 @by_shape
 def kernel(layer):
-    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
     NCHW, bits = layer.layout == "NCHW", layer.dtype == "bfloat16"  # which NumPy has not, so its arrays hold bits
     up, down = (pieces.up(layer.dtype), pieces.down(layer.dtype)) if bits else (float32, float32)
-    finish = epilogue.finish(layer, up)
-    STRIP, STRIPS = strips(layer)
-    SUMS, TAPS, PIXEL = -(-K // S), K * K, 1 if NCHW else C  # sums at a time; from a pixel to its neighbour
+    (rows, count), finish = strips(layer), epilogue.finish(layer, up)
+    one = constants.of(layer, strip=rows, strips=count, pixel=1 if NCHW else layer.C)  # from a pixel to its neighbour
+    SUMS, TAPS = -(-layer.K // layer.stride), layer.K**2  # sums at a time
 
     def row(s):
         """The s-th of the rows of x that a step has."""
@@ -47,17 +46,17 @@ def kernel(layer):
         @cuda.jit(device=True, forceinline=True)
         def row(sums, taps, x, at, v, h, bottom):
             if uint32(h + s) < uint32(bottom):
-                for j in range(K):
+                for j in range(one.K):
                     value = float32(0)
-                    if uint32(v + j) < uint32(W):
-                        value = up(x[uint32(at + uint32((s * W + j) * PIXEL))])
+                    if uint32(v + j) < uint32(one.W):
+                        value = up(x[uint32(at + uint32((s * one.W + j) * one.pixel))])
                     for deep in range(SUMS):
-                        if s + S * deep < K:
-                            sums[deep] += taps[(s + S * deep) * K + j] * value
+                        if s + one.stride * deep < one.K:
+                            sums[deep] += taps[(s + one.stride * deep) * one.K + j] * value
 
         return row
 
-    add_rows = in_sequence([row(s) for s in range(min(K, S))])
+    add_rows = in_sequence([row(s) for s in range(min(layer.K, layer.stride))])
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, threads):
@@ -67,37 +66,37 @@ def kernel(layer):
         if i >= uint32(threads):
             return
         if NCHW:
-            q, strip, c = uint32(i % Q), uint32(i // Q % STRIPS), uint32(i // (Q * STRIPS) % C)
-            n = uint32(i // (Q * STRIPS * C))
+            q, strip, c = uint32(i % one.Q), uint32(i // one.Q % one.strips), uint32(i // (one.Q * one.strips) % one.C)
+            n = uint32(i // (one.Q * one.strips * one.C))
         else:
-            c, q, strip = uint32(i % C), uint32(i // C % Q), uint32(i // (C * Q) % STRIPS)
-            n = uint32(i // (C * Q * STRIPS))
+            c, q, strip = uint32(i % one.C), uint32(i // one.C % one.Q), uint32(i // (one.C * one.Q) % one.strips)
+            n = uint32(i // (one.C * one.Q * one.strips))
         for tap in range(TAPS):
-            taps[tap] = up(w[uint32(c * uint32(TAPS) + uint32(tap)) if NCHW else uint32(uint32(tap * C) + c)])
+            taps[tap] = up(w[uint32(c * uint32(TAPS) + uint32(tap)) if NCHW else uint32(uint32(tap * one.C) + c)])
         for k in range(SUMS):
             sums[k] = float32(0)
-        p = int32(strip * uint32(STRIP))
-        stop = min(int32(P), int32(p + STRIP))
-        h, v = int32(p * S - PAD), int32(q * uint32(S)) - int32(PAD)
-        bottom = min(int32(H), int32((stop - 1) * S - PAD + K))  # the rows of x from here on are not needed
+        p = int32(strip * uint32(one.strip))
+        stop = min(int32(one.P), int32(p + one.strip))
+        h, v = int32(p * one.stride - one.padding), int32(q * uint32(one.stride)) - int32(one.padding)
+        bottom = min(int32(one.H), int32((stop - 1) * one.stride - one.padding + one.K))  # no row from here on
         if NCHW:
-            at = uint32(((n * C + c) * H + uint32(h)) * W + uint32(v))
-            to = uint32(((n * C + c) * P + uint32(p)) * Q + q)
+            at = uint32(((n * one.C + c) * one.H + uint32(h)) * one.W + uint32(v))
+            to = uint32(((n * one.C + c) * one.P + uint32(p)) * one.Q + q)
         else:
-            at = uint32(((n * H + uint32(h)) * W + uint32(v)) * C + c)
-            to = uint32(((n * P + uint32(p)) * Q + q) * C + c)
+            at = uint32(((n * one.H + uint32(h)) * one.W + uint32(v)) * one.C + c)
+            to = uint32(((n * one.P + uint32(p)) * one.Q + q) * one.C + c)
         begin = p
         p = int32(p - (SUMS - 1))  # the row of outputs that is done after this step
         while p < stop:
             add_rows(sums, taps, x, at, v, h, bottom)
             if p >= begin:
                 y[to] = down(finish(sums[SUMS - 1], b, r, c, to))
-                to = uint32(to + uint32(Q * PIXEL))
+                to = uint32(to + uint32(one.Q * one.pixel))
             for k in range(SUMS - 1):
                 sums[SUMS - 1 - k] = sums[SUMS - 2 - k]
             sums[0] = float32(0)
-            at = uint32(at + uint32(S * W * PIXEL))
-            h = int32(h + S)
+            at = uint32(at + uint32(one.stride * one.W * one.pixel))
+            h = int32(h + one.stride)
             p = int32(p + 1)
 
     return kernel

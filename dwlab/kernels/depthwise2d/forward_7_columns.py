@@ -22,7 +22,7 @@ from numba import int32, uint32
 
 from dwlab.kernels.depthwise2d import columns, strips_traffic
 from dwlab.kernels.depthwise2d.columns import CHANNELS
-from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.target import cuda
@@ -97,25 +97,26 @@ def resources(layer, config):
 @by_shape
 def kernel(layer, config):
     """The kernel of a layer of one image."""
-    H, W, S, PAD, P, Q = layer.H, layer.W, layer.stride, layer.padding, layer.P, layer.Q
-    WIDTH, PIXEL = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
-    (G, TILES), T, R = block(config), config.thread_n, config.thread_m
-    VECTORS, ALL = layer.C // CHANNELS, -(-Q // T)
-    GROUPS, ACROSS = -(-VECTORS // G), -(-ALL // TILES)
-    slide = columns.sliding(layer, T, R, config.pipeline_stages)
+    (across, down), vectors, tiles = block(config), layer.C // CHANNELS, -(-layer.Q // config.thread_n)
+    one = constants.of(
+        layer, config, width=pieces.words(CHANNELS, layer.dtype), pixel=pieces.words(layer.C, layer.dtype), tiles=tiles,
+        vectors=vectors, across=across, down=down, groups=-(-vectors // across), along=-(-tiles // down),
+    )  # fmt: skip
+    slide = columns.sliding(layer, config.thread_n, config.thread_m, config.pipeline_stages)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y):
         block, n = uint32(cuda.blockIdx.x), np.int64(cuda.blockIdx.y)
-        vector = uint32(uint32(block % uint32(GROUPS)) * uint32(G) + uint32(cuda.threadIdx.x))
-        block = uint32(block // uint32(GROUPS))
-        tile = uint32(uint32(block % uint32(ACROSS)) * uint32(TILES) + uint32(cuda.threadIdx.y))
-        if vector >= uint32(VECTORS) or tile >= uint32(ALL):
+        vector = uint32(uint32(block % uint32(one.groups)) * uint32(one.across) + uint32(cuda.threadIdx.x))
+        block = uint32(block // uint32(one.groups))
+        tile = uint32(uint32(block % uint32(one.along)) * uint32(one.down) + uint32(cuda.threadIdx.y))
+        if vector >= uint32(one.vectors) or tile >= uint32(one.tiles):
             return
-        p, q = uint32(uint32(block // uint32(ACROSS)) * uint32(R)), uint32(tile * uint32(T))
-        h, v, c = int32(p * uint32(S)) - int32(PAD), int32(q * uint32(S)) - int32(PAD), uint32(vector * uint32(WIDTH))
-        xat = ((n * H + h) * W + v) * PIXEL + c
-        yat = ((n * P + p) * Q + q) * PIXEL + c
+        p, q = uint32(uint32(block // uint32(one.along)) * uint32(one.thread_m)), uint32(tile * uint32(one.thread_n))
+        h, v = int32(p * uint32(one.stride)) - int32(one.padding), int32(q * uint32(one.stride)) - int32(one.padding)
+        c = uint32(vector * uint32(one.width))
+        xat = ((n * one.H + h) * one.W + v) * one.pixel + c
+        yat = ((n * one.P + p) * one.Q + q) * one.pixel + c
         slide(x, w, b, r, y, xat, yat, c, uint32(h), uint32(v), p, q)
 
     return kernel

@@ -23,7 +23,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.fused.dwpw_int8_tiles import TILES, resources, stream_of, strips
-from dwlab.kernels.parts import int8_epilogue
+from dwlab.kernels.parts import constants, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -33,31 +33,32 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(problem, config):
-    stream, one, two = stream_of(problem, config), problem.first, problem.second
-    C, H, W, P, Q, T = one.C // 4, one.H, one.W, one.P, one.Q, config.thread_n
-    TH, TW, ROWS = config.block_h, config.block_w, config.thread_m
-    PITCH, THREADS, REST = stream.pitch, config.threads, stream.rest
-    ACROSS, DOWN, COLUMNS, STRIPS = -(-Q // TW), -(-P // TH), TW // T, strips(problem, config)
-    PIXELS, FILTERS, W_AT, EVERY = TH * TW, stream.groups * config.block_n, stream.x_words, 0xFFFFFFFF
-    slide = strip(one, T, put, C, PITCH, TW * PITCH)
-    begin, go = stream.functions(*int8_epilogue.tiles_of(P, Q, TH, TW, two.F), parts=config.split_n)
+    stream, one, TH, TW = stream_of(problem, config), problem.first, config.block_h, config.block_w
+    tile = constants.of(
+        one, config, stream, C=one.C // 4, across=-(-one.Q // TW), down=-(-one.P // TH), columns=TW // config.thread_n,
+        strips=strips(problem, config),
+    )  # fmt: skip
+    slide = strip(one, config.thread_n, put, one.C // 4, stream.pitch, TW * stream.pitch)
+    products = stream.functions(*int8_epilogue.tiles_of(one.P, one.Q, TH, TW, problem.second.F), parts=config.split_n)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         pool = cuda.shared.array(0, float32, 16)  # pixels between the layers, then chunks of filters
-        t, tile, f0 = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), uint32(uint32(cuda.blockIdx.y) * FILTERS)
-        p0, q0 = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW)
-        x0 = uint32(tile // (ACROSS * DOWN) * (H * W * C))
-        begin(pool, uint32(W_AT), w2, b2, m2, f0, t)
+        t, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        f0 = uint32(uint32(cuda.blockIdx.y) * (tile.groups * tile.block_n))
+        p0, q0 = uint32(block // tile.across % tile.down * tile.block_h), uint32(block % tile.across * tile.block_w)
+        x0 = uint32(block // (tile.across * tile.down) * (tile.H * tile.W * tile.C))
+        products.begin(pool, uint32(tile.x_words), w2, b2, m2, f0, t)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
-            pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
-        for i in range(t, STRIPS, THREADS):
-            c, place = uint32(uint32(i) % C), uint32(uint32(i) // C)
-            row, column = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T)
-            p, to = int32(p0 + row), uint32((row * TW + column) * PITCH + c)
-            slide(x, w1, b1, m1, r, pool, x0, c, c, p, int32(p + ROWS), uint32(q0 + column), uint32(EVERY), to)
-        go(pool, uint32(0), uint32(W_AT), w2, b2, m2, r, y, f0, uint32(tile * PIXELS), t)
+        for i in range(t, tile.block_m * tile.rest, tile.threads):  # words beyond the last channel
+            pool[uint32(uint32(i) // tile.rest * tile.pitch + tile.C + uint32(i) % tile.rest)] = float32(0)
+        for i in range(t, tile.strips, tile.threads):
+            c, place = uint32(uint32(i) % tile.C), uint32(uint32(i) // tile.C)
+            row, column = uint32(place // tile.columns * tile.thread_m), uint32(place % tile.columns * tile.thread_n)
+            p, to = int32(p0 + row), uint32((row * tile.block_w + column) * tile.pitch + c)
+            stop, q, every = int32(p + tile.thread_m), uint32(q0 + column), uint32(0xFFFFFFFF)
+            slide(x, w1, b1, m1, r, pool, x0, c, c, p, stop, q, every, to)
+        products.go(pool, uint32(0), uint32(tile.x_words), w2, b2, m2, r, y, f0, uint32(block * tile.block_m), t)
 
     return kernel
 

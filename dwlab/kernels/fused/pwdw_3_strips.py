@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.fused import pwdw_depthwise, pwdw_tiles, row_loads
-from dwlab.kernels.parts import mma_tf32
+from dwlab.kernels.parts import constants, mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -29,73 +29,66 @@ from dwlab.target import cuda
 
 @by_shape
 def kernel(pair, config):
-    dw, each, layout = pair.second, pwdw_tiles.per_word(pair.dtype), pwdw_tiles.layout_of(pair, config)
-    # C in words of 32 bits, of which each has one element, or two of float16; what is fixed for a shape is a constant.
-    C, H, W, HW = pair.first.C // each, dw.H, dw.W, dw.H * dw.W
-    K, S, PAD, ROWS, DEPTH = dw.K, dw.stride, dw.padding, config.block_h, config.block_k
-    CHUNKS, STAGE, X_PITCH, W_PITCH = layout.chunks, layout.stage_words, layout.x_pitch, layout.w_pitch
-    FILTERS, PIXELS, WARP_P, WARP_F = config.block_n, config.block_m, config.warp_m, config.warp_n
-    SLICES, WARPS_P, WARPS = config.warps_k, config.warps_m, config.warps_m * config.warps_n
-    X_WORDS, PER_SLICE = PIXELS * X_PITCH, DEPTH // SLICES
-    STAGES, MOST = max(2, config.pipeline_stages), pwdw_tiles.register_limit(config.threads)
-    product, (load_x, load_w) = pwdw_tiles.product(pair, config), pwdw_tiles.loads(pair, config)
-    SIZE, zero, add, load_taps = product.size, product.zero, product.add, pwdw_depthwise.load_taps(pair, config)
-    store, add_slices = pwdw_depthwise.store_between(pair, config), pwdw_depthwise.add_slices(pair, config)
-    depthwise = pwdw_depthwise.depthwise(pair, config)
+    dw = constants.of(pair.second, channels=pair.first.C // pwdw_tiles.per_word(pair.dtype))  # in words of 32 bits
+    SLICES, layout = config.warps_k, pwdw_tiles.layout_of(pair, config)
+    tile = constants.of(layout, config, per_slice=config.block_k // SLICES, stages=max(2, config.pipeline_stages))
+    product, copies = constants.of(pwdw_tiles.product(pair, config)), pwdw_tiles.loads(pair, config)
+    SIZE, between = product.size, pwdw_depthwise.parts(pair, config)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):  # one K tile of x, and the filters behind it, into the stage at word `at`
         x, w1, f0, first, pixels, _, _, _ = block
-        c0 = uint32(chunk * uint32(DEPTH))
-        load_x(shared, at, x, first, pixels, c0)
-        load_w(shared, uint32(at + uint32(X_WORDS)), w1, f0, c0)
+        c0 = uint32(chunk * uint32(tile.block_k))
+        copies.x(shared, at, x, first, pixels, c0)
+        copies.w(shared, uint32(at + uint32(tile.block_m * tile.x_pitch)), w1, f0, c0)
 
     @cuda.jit(device=True, forceinline=True)
     def mma(acc, shared, at, chunk, block):  # this warp's pixels x filters of that stage, added to its sums
         _, _, _, _, _, own_x, own_w, lane = block
-        add(acc, shared, uint32(at + own_x), shared, uint32(at + own_w), lane)
+        product.add(acc, shared, uint32(at + own_x), shared, uint32(at + own_w), lane)
 
-    multiply = pipeline(STAGES, STAGE, CHUNKS, load, mma)
+    multiply = pipeline(tile.stages, tile.stage_words, tile.chunks, load, mma)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=pwdw_tiles.register_limit(config.threads))
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         shared = cuda.shared.array(0, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         thread = uint32(cuda.threadIdx.x)
         lane = uint32(thread % uint32(32))
         warp = uint32(thread // uint32(32))
-        f0 = uint32(uint32(cuda.blockIdx.x) * uint32(FILTERS))
-        p0 = uint32(uint32(cuda.blockIdx.y) * uint32(ROWS))
+        f0 = uint32(uint32(cuda.blockIdx.x) * uint32(tile.block_n))
+        p0 = uint32(uint32(cuda.blockIdx.y) * uint32(tile.block_h))
         n = uint32(cuda.blockIdx.z)
-        h0 = max(int(p0 * S) - PAD, 0)  # the strip's first row, and how many it has
-        rows = uint32(min(int((p0 + uint32(ROWS - 1)) * uint32(S)) - PAD + K, H) - h0)
+        h0 = max(int(p0 * dw.stride) - dw.padding, 0)  # the strip's first row, and how many it has
+        rows = uint32(min(int((p0 + uint32(tile.block_h - 1)) * uint32(dw.stride)) - dw.padding + dw.K, dw.H) - h0)
         h0 = uint32(h0)
-        first = uint32(n * uint32(C * HW) + h0 * uint32(W * C))
-        pixels = uint32(rows * uint32(W))
-        for chunk in range(STAGES - 1):  # prologue: the first stages are loading before anything is multiplied
-            if chunk < CHUNKS:
-                load_w(shared, uint32(chunk * STAGE + X_WORDS), w1, f0, uint32(chunk * DEPTH))
-        load_taps(shared, w2, b1, b2, f0, thread)
+        first = uint32(n * uint32(dw.channels * (dw.H * dw.W)) + h0 * uint32(dw.W * dw.channels))
+        pixels = uint32(rows * uint32(dw.W))
+        for chunk in range(tile.stages - 1):  # prologue: the first stages are loading before anything is multiplied
+            if chunk < tile.chunks:
+                at = uint32(chunk * tile.stage_words + tile.block_m * tile.x_pitch)
+                copies.w(shared, at, w1, f0, uint32(chunk * tile.block_k))
+        between.load_taps(shared, w2, b1, b2, f0, thread)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        for chunk in range(STAGES - 1):
-            if chunk < CHUNKS:
-                load_x(shared, uint32(chunk * STAGE), x, first, pixels, uint32(chunk * DEPTH))
+        for chunk in range(tile.stages - 1):
+            if chunk < tile.chunks:
+                copies.x(shared, uint32(chunk * tile.stage_words), x, first, pixels, uint32(chunk * tile.block_k))
             ptx.commit()
         # Products: warp = (slice * warps_f + its filters) * warps_p + its pixels
-        part = uint32(warp // uint32(WARPS))
-        pw = uint32(uint32(WARP_P) * (warp % uint32(WARPS_P)))
-        fw = uint32(uint32(WARP_F) * (warp % uint32(WARPS) // uint32(WARPS_P)))
-        own_x = uint32(part * uint32(PER_SLICE) + pw * uint32(X_PITCH))
-        own_w = uint32(uint32(X_WORDS) + part * uint32(PER_SLICE) + fw * uint32(W_PITCH))
-        zero(acc)
+        part = uint32(warp // uint32(tile.warps_m * tile.warps_n))
+        pw = uint32(uint32(tile.warp_m) * (warp % uint32(tile.warps_m)))
+        fw = uint32(uint32(tile.warp_n) * (warp % uint32(tile.warps_m * tile.warps_n) // uint32(tile.warps_m)))
+        own_x = uint32(part * uint32(tile.per_slice) + pw * uint32(tile.x_pitch))
+        own_w = uint32(uint32(tile.block_m * tile.x_pitch) + part * uint32(tile.per_slice) + fw * uint32(tile.w_pitch))
+        product.zero(acc)
         multiply(acc, shared, (x, w1, f0, first, pixels, own_x, own_w, lane))
         cuda.syncthreads()  # the stages are done with: in their place comes the map between the layers
-        store(acc, lane, shared, shared, shared, uint32(part * uint32(PIXELS) + pw), fw)
+        between.store(acc, lane, shared, shared, shared, uint32(part * uint32(tile.block_m) + pw), fw)
         cuda.syncthreads()
         if SLICES > 1:  # warps that had parts of the channels: their sums meet
-            add_slices(shared, thread)
+            between.add_slices(shared, thread)
             cuda.syncthreads()
-        depthwise(shared, r, y, n, p0, h0, f0, rows, thread)
+        between.run(shared, r, y, n, p0, h0, f0, rows, thread)
 
     return kernel
 

@@ -53,7 +53,7 @@ def kernel(problem, config):
         at = uint32(uint32(BETWEEN) + i * uint32(MID) + n % uint32(BN) // uint32(4))
         ptx.store4_shared(pool, at, v0, v1, v2, v3)
 
-    begin, go = stream.functions(keep, parts=config.split_n * GROUPS)
+    products = stream.functions(keep, parts=config.split_n * GROUPS)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
@@ -70,15 +70,15 @@ def kernel(problem, config):
                 copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
             else:
                 zeros(pool, at)
-        begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # in flight while words are cleared
+        products.begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # in flight while words are cleared
         for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
             pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
         for group in range(GROUPS):
             f = uint32(f0 + group * BN)
-            go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)
+            products.go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)
             cuda.syncthreads()  # what is between the layers is there, and the chunks of filters are no longer needed
             if group + 1 < GROUPS:
-                begin(pool, uint32(W_AT), w1, b1, m1, uint32(f + BN), t)
+                products.begin(pool, uint32(W_AT), w1, b1, m1, uint32(f + BN), t)
             for i in range(t, STRIPS, THREADS):
                 c, place = uint32(uint32(i) % (BN // 4)), uint32(uint32(i) // (BN // 4))
                 row, column, channels = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T), uint32(f // 4 + c)

@@ -8,11 +8,17 @@ from typing import Any
 from numba import float32, uint32
 
 from dwlab.kernels.fused.pwdw_tiles import layout_of, per_word, product
-from dwlab.kernels.parts import epilogue, warp_tile
+from dwlab.kernels.parts import constants, epilogue, warp_tile
 from dwlab.kernels.parts import ptx_halves as ptx
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
 from dwlab.target import cuda
+
+
+def parts(pair: Any, config: TileConfig) -> Any:
+    """The device functions load_taps, store (`store_between`), add_slices and run (`depthwise`)."""
+    makers = {"load_taps": load_taps, "store": store_between, "add_slices": add_slices, "run": depthwise}
+    return constants.of(**{name: make(pair, config) for name, make in makers.items()})
 
 
 def load_taps(pair: Any, config: TileConfig) -> Any:

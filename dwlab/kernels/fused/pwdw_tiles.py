@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dwlab.kernels.fused.row_loads import load_filters, load_pixels
-from dwlab.kernels.parts import swizzle
+from dwlab.kernels.parts import constants, swizzle
 from dwlab.kernels.parts.mma_ss import mma_ss
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import FLOAT32, Rates, Work
@@ -128,8 +128,8 @@ def product(pair: Any, config: TileConfig) -> Any:
     return mma_ss(pair.dtype, *sizes, prefetch=registers(config) <= register_limit(config.threads))
 
 
-def loads(pair: Any, config: TileConfig) -> tuple[Any, Any]:
-    """(load_x(shared, to, x, first, pixels, c0), load_w(shared, to, w, f0, c0)): one stage's x, and its filters.
+def loads(pair: Any, config: TileConfig) -> Any:
+    """x(shared, to, x, first, pixels, c0) and w(shared, to, w, f0, c0): one stage's x, and its filters.
 
     Each starts copies to `to`, a word of shared. x, w: words in global memory. first: word of x of the run's first
     pixel in channel 0; pixels: of the run; f0: the block's first filter; c0: the stage's first channel, in words. What
@@ -139,7 +139,7 @@ def loads(pair: Any, config: TileConfig) -> tuple[Any, Any]:
     depth, T = config.block_k, config.threads
     load_x = load_pixels(aligned(pair), C, config.block_m, depth, layout.x_pitch, T)
     load_w = load_filters(C, F, config.block_n, depth, layout.w_pitch, T)
-    return load_x, load_w
+    return constants.of(x=load_x, w=load_w)
 
 
 def aligned(pair: Any) -> bool:

@@ -16,7 +16,7 @@ import functools
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import int8_epilogue, ptx
+from dwlab.kernels.parts import constants, int8_epilogue, ptx
 from dwlab.kernels.parts.int8_stream import Stream
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -53,39 +53,38 @@ def resources(problem, config):
 
 @by_shape
 def kernel(problem, images, config):
-    (one, two), M = streams(problem, config), images * problem.first.H * problem.first.W
-    ROWS, THREADS, C, F, REST1, REST2 = config.block_m, config.threads, one.words, two.words, one.rest, two.rest
-    Y_AT, W_AT, FILTERS = one.x_words, one.x_words + two.x_words, two.groups * config.block_n
-    PITCH1, PITCH2 = one.pitch, two.pitch
-    load = load_tile(ROWS, C, PITCH1, THREADS, M, C, C)
+    both, M = streams(problem, config), images * problem.first.H * problem.first.W
+    one, two = (constants.of(config, each) for each in both)
+    load = load_tile(config.block_m, one.words, one.pitch, config.threads, M, one.words, one.words)
 
     @cuda.jit(device=True, forceinline=True)
     def keep(pool, m, n, w0, w1, w2, w3):
         """Outputs of the first layer, to where the second finds its x."""
         v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
         c = uint32(n // uint32(4))
-        if c < uint32(F):
-            ptx.store4_shared(pool, uint32(uint32(Y_AT) + m * uint32(PITCH2) + c), v0, v1, v2, v3)
+        if c < uint32(two.words):
+            ptx.store4_shared(pool, uint32(uint32(one.x_words) + m * uint32(two.pitch) + c), v0, v1, v2, v3)
 
-    begin1, go1 = one.functions(keep)
-    begin2, go2 = two.functions(*int8_epilogue.rows_of(M, two.layer.F), parts=config.split_n)
+    first = both[0].functions(keep)
+    second = both[1].functions(*int8_epilogue.rows_of(M, problem.second.F), parts=config.split_n)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)  # x, what is between the layers, chunks of filters
-        t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * ROWS)
-        f0 = uint32(uint32(cuda.blockIdx.y) * FILTERS)
+        t, m0 = uint32(cuda.threadIdx.x), uint32(uint32(cuda.blockIdx.x) * one.block_m)
+        f0 = uint32(uint32(cuda.blockIdx.y) * (two.groups * two.block_n))
         load(pool, uint32(0), x, uint32(0), m0, uint32(0), t)
-        begin1(pool, uint32(W_AT), w1, b1, m1, uint32(0), t)  # in flight while words are cleared
-        for i in range(t, ROWS * REST1, THREADS):  # words beyond the last channel
-            pool[uint32(uint32(i) // REST1 * PITCH1 + C + uint32(i) % REST1)] = float32(0)
-        for i in range(t, ROWS * REST2, THREADS):
-            pool[uint32(Y_AT + uint32(i) // REST2 * PITCH2 + F + uint32(i) % REST2)] = float32(0)
-        go1(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, uint32(0), uint32(0), t)
+        first.begin(pool, uint32(one.x_words + two.x_words), w1, b1, m1, uint32(0), t)  # while words are cleared
+        for i in range(t, one.block_m * one.rest, one.threads):  # words beyond the last channel
+            pool[uint32(uint32(i) // one.rest * one.pitch + one.words + uint32(i) % one.rest)] = float32(0)
+        for i in range(t, one.block_m * two.rest, one.threads):
+            at = uint32(one.x_words + uint32(i) // two.rest * two.pitch + two.words + uint32(i) % two.rest)
+            pool[at] = float32(0)
+        first.go(pool, uint32(0), uint32(one.x_words + two.x_words), w1, b1, m1, r, pool, uint32(0), uint32(0), t)
         cuda.syncthreads()  # the chunks of the first layer's filters are no longer needed
-        begin2(pool, uint32(W_AT), w2, b2, m2, f0, t)
-        go2(pool, uint32(Y_AT), uint32(W_AT), w2, b2, m2, r, y, f0, m0, t)
+        second.begin(pool, uint32(one.x_words + two.x_words), w2, b2, m2, f0, t)
+        second.go(pool, uint32(one.x_words), uint32(one.x_words + two.x_words), w2, b2, m2, r, y, f0, m0, t)
 
     return kernel
 

@@ -11,8 +11,7 @@ No warp does nothing but copy: tried, that was faster for one layer and slower f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import uint32
 
@@ -24,8 +23,7 @@ from dwlab.target import cuda
 WORDS_EACH = 4  # of a place's two mbarriers: that it is full, then that it is free
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """start and run, device functions: `pipeline` says what they take and do, here and in parts/bulk_sparse.py."""
 
     start: Any

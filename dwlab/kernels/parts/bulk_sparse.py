@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import uint32
 
-from dwlab.kernels.parts import ptx_bulk
+from dwlab.kernels.parts import constants, ptx_bulk
 from dwlab.kernels.parts import ptx_wgmma as wgmma
 from dwlab.kernels.parts.bulk_products import WORDS_EACH, Pipeline
 from dwlab.kernels.parts.group_sparse import read_metadata, start_products
@@ -35,85 +35,90 @@ def pipeline(layout: Any, load: Any, finish: Any) -> Pipeline:
     the warp's metadata, begin in a chunk; acc: 0. where: what load and finish take besides.
     load(shared, at, mbarrier, chunk, tile, where), by one thread: starts the copies of a chunk to word `at`.
     """
-    config, SLICES, STEP, AT = layout.config, layout.config.warps_k, layout.step, layout.mbarriers_at
-    STAGES, CHUNKS, TILES, N = config.pipeline_stages // SLICES, layout.chunks // SLICES, config.groups, config.warp_m
-    FIRST, WARPS, THREADS = min(STAGES, CHUNKS * TILES), config.warps // SLICES, config.threads // SLICES
-    BYTES, SIZE, zero, PLACES = layout.nbytes, layout.tile.size, layout.tile.zero, config.pipeline_stages
+    config, N, TILES, SLICES = layout.config, layout.config.warp_m, layout.config.groups, layout.config.warps_k
+    stages, chunks = config.pipeline_stages // SLICES, layout.chunks // SLICES
+    ring = constants.of(
+        config, layout.tile, layout, threads=config.threads // SLICES, stages=stages, chunks=chunks,
+        first=min(stages, chunks * TILES),
+    )  # fmt: skip
     metadata, multiply = read_metadata(config.block_n), start_products(N, layout.x_pitch)
 
     @cuda.jit(device=True, forceinline=True)
     def fill(shared, place, chunk, tile, slice, where):
-        full = uint32(uint32(AT) + uint32(WORDS_EACH) * place)
-        ptx_bulk.mbarrier_expect(shared, full, BYTES)
-        load(shared, uint32(place * uint32(STEP)), full, uint32(chunk * uint32(SLICES) + slice), tile, where)
+        full = uint32(uint32(ring.mbarriers_at) + uint32(WORDS_EACH) * place)
+        ptx_bulk.mbarrier_expect(shared, full, ring.nbytes)
+        load(shared, uint32(place * uint32(ring.step)), full, uint32(chunk * uint32(SLICES) + slice), tile, where)
 
     @cuda.jit(device=True, forceinline=True)
     def start(shared, thread, tile, end, where):
         if thread == uint32(0):
-            for place in range(PLACES):
-                ptx_bulk.mbarrier_init(shared, uint32(AT + WORDS_EACH * place), 1)
-                ptx_bulk.mbarrier_init(shared, uint32(AT + WORDS_EACH * place + 2), WARPS)
+            for place in range(ring.pipeline_stages):
+                ptx_bulk.mbarrier_init(shared, uint32(ring.mbarriers_at + WORDS_EACH * place), 1)
+                ptx_bulk.mbarrier_init(shared, uint32(ring.mbarriers_at + WORDS_EACH * place + 2), ring.warps)
             wgmma.fence_async()
         cuda.syncthreads()
-        if thread % uint32(THREADS) == uint32(0):
-            slice = uint32(thread // uint32(THREADS))
-            for chunk in range(FIRST):
-                below, place = uint32(tile + uint32(chunk // CHUNKS)), uint32(slice * uint32(STAGES) + uint32(chunk))
-                if chunk < CHUNKS or below < end:
-                    fill(shared, place, uint32(chunk % CHUNKS), below, slice, where)
+        if thread % uint32(ring.threads) == uint32(0):
+            slice = uint32(thread // uint32(ring.threads))
+            for chunk in range(ring.first):
+                below = uint32(tile + uint32(chunk // ring.chunks))
+                place = uint32(slice * uint32(ring.stages) + uint32(chunk))
+                if chunk < ring.chunks or below < end:
+                    fill(shared, place, uint32(chunk % ring.chunks), below, slice, where)
 
     @cuda.jit(device=True, forceinline=True)
     def following(chunk, tile):
         chunk = uint32(chunk + uint32(1))
-        if chunk == uint32(CHUNKS):
+        if chunk == uint32(ring.chunks):
             chunk, tile = uint32(0), uint32(tile + uint32(1))
         return chunk, tile
 
     @cuda.jit(device=True, forceinline=True)
     def products(acc, shared, a0, b0, e0, thread, end, place, parity, before, free, next, ahead, where):
-        slice, lane = uint32(thread // uint32(THREADS)), uint32(thread % uint32(32))
-        for _ in range(CHUNKS):
-            ptx_bulk.mbarrier_wait(shared, uint32(uint32(AT) + uint32(WORDS_EACH) * place), parity)
-            here = uint32(place * uint32(STEP))
+        slice, lane = uint32(thread // uint32(ring.threads)), uint32(thread % uint32(32))
+        for _ in range(ring.chunks):
+            ptx_bulk.mbarrier_wait(shared, uint32(uint32(ring.mbarriers_at) + uint32(WORDS_EACH) * place), parity)
+            here = uint32(place * uint32(ring.step))
             places = metadata(shared, uint32(here + e0), lane)
             wgmma.wgmma_fence(acc, N)
             multiply(acc, shared, uint32(here + a0), uint32(here + b0), places)
             wgmma.wgmma_commit()
-            if before < uint32(PLACES) and ahead < end:  # the place of the chunk before is filled anew
-                if thread % uint32(THREADS) == uint32(0):
-                    ptx_bulk.mbarrier_wait(shared, uint32(uint32(AT + 2) + uint32(WORDS_EACH) * before), free)
+            if before < uint32(ring.pipeline_stages) and ahead < end:  # the place of the chunk before is filled anew
+                if thread % uint32(ring.threads) == uint32(0):
+                    left = uint32(uint32(ring.mbarriers_at + 2) + uint32(WORDS_EACH) * before)
+                    ptx_bulk.mbarrier_wait(shared, left, free)
                     fill(shared, before, next, ahead, slice, where)
                 next, ahead = following(next, ahead)
             wgmma.wgmma_sp_wait(acc, N, 0, places, places)
             if lane == uint32(0):
-                ptx_bulk.mbarrier_arrive(shared, uint32(uint32(AT + 2) + uint32(WORDS_EACH) * place))
+                ptx_bulk.mbarrier_arrive(shared, uint32(uint32(ring.mbarriers_at + 2) + uint32(WORDS_EACH) * place))
             before, free, place = place, parity, uint32(place + uint32(1))
-            if place == uint32((slice + uint32(1)) * uint32(STAGES)):
-                place, parity = uint32(slice * uint32(STAGES)), uint32(parity ^ uint32(1))
+            if place == uint32((slice + uint32(1)) * uint32(ring.stages)):
+                place, parity = uint32(slice * uint32(ring.stages)), uint32(parity ^ uint32(1))
         return place, parity, before, free, next, ahead
 
     @cuda.jit(device=True, forceinline=True)
     def together(acc, shared, thread):
         """The first slice's sums and the second's, which lie where the chunks were."""
         cuda.syncthreads()
-        at = uint32(thread % uint32(THREADS))
-        if thread >= uint32(THREADS):
-            for i in range(SIZE):
-                shared[uint32(uint32(i * THREADS) + at)] = acc[i]
+        at = uint32(thread % uint32(ring.threads))
+        if thread >= uint32(ring.threads):
+            for i in range(ring.size):
+                shared[uint32(uint32(i * ring.threads) + at)] = acc[i]
         cuda.syncthreads()
-        if thread < uint32(THREADS):
-            for i in range(SIZE):
-                acc[i] += shared[uint32(uint32(i * THREADS) + at)]
+        if thread < uint32(ring.threads):
+            for i in range(ring.size):
+                acc[i] += shared[uint32(uint32(i * ring.threads) + at)]
 
     @cuda.jit(device=True, forceinline=True)
     def run(acc, shared, a0, b0, e0, thread, tile, end, where):
-        place, parity, next = uint32(thread // uint32(THREADS) * uint32(STAGES)), uint32(0), uint32(FIRST % CHUNKS)
-        ahead, before, free = uint32(tile + uint32(FIRST // CHUNKS)), uint32(PLACES), uint32(0)
+        slice = uint32(thread // uint32(ring.threads))
+        place, parity, next = uint32(slice * uint32(ring.stages)), uint32(0), uint32(ring.first % ring.chunks)
+        ahead, before, free = uint32(tile + uint32(ring.first // ring.chunks)), uint32(ring.pipeline_stages), uint32(0)
         if TILES == 1:  # without a loop, or what comes after it would be computed before
             products(acc, shared, a0, b0, e0, thread, end, place, parity, before, free, next, ahead, where)
             if SLICES > 1:
                 together(acc, shared, thread)
-            if SLICES == 1 or thread < uint32(THREADS):
+            if SLICES == 1 or thread < uint32(ring.threads):
                 finish(acc, tile, where)
         else:
             while tile < end:
@@ -122,7 +127,7 @@ def pipeline(layout: Any, load: Any, finish: Any) -> Pipeline:
                 )
                 finish(acc, tile, where)
                 tile = uint32(tile + uint32(1))
-                zero(acc)
+                ring.zero(acc)
 
     return Pipeline(start, run)
 

@@ -13,23 +13,24 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue
+from dwlab.kernels.parts import constants, epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts.matrix_product import Product
+from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.pieces import PACK, UNPACK
 from dwlab.kernels.parts.unroll import in_sequence
-from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
+from dwlab.kernels.parts.warp_tile import transpose4
 from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
 
-def load_bias(BN: int, N: int, at: int) -> Any:
-    """load(shared, b, across, thread): starts the copy of the bias of a block's BN <= 256 columns, to word `at`."""
+def load_bias(layer: Pointwise, layout: Layout) -> Any:
+    """load(shared, b, across, thread): starts the copy of a block's bias, of 256 columns at most, behind its chunks."""
+    BIAS, BN, N, at = layer.bias, layout.config.block_n, layout.one.N, layout.shared_bytes // 4
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, b, across, thread):
-        if thread < uint32(BN // 8):
+        if BIAS and thread < uint32(BN // 8):
             n = uint32(across * uint32(BN) + thread * uint32(8))
             ptx.copy4_async_zfill(shared, uint32(uint32(at) + thread * uint32(4)), b, uint32(n // 2), n < uint32(N))
 
@@ -42,21 +43,22 @@ def bias_traffic(BN: int, N: int) -> Any:
     return warp_traffic(np.where((n < N) & (np.arange(32) < BN // 8), n // 8, -1), 2)
 
 
-def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
+def finish(layer: Pointwise, layout: Layout) -> Any:
     """store(acc, lane, shared, y, r, m0, n0, column): a warp's sums, its first row m0 and column n0, to y.
 
-    at: where the block's bias is (`load_bias`), `column` its first column that is the warp's.
+    column: the first of the block's, as `load_bias` has them, that is the warp's.
     """
     activate, bias, residual = epilogue.activate(layer.activation), layer.bias, layer.residual
-    unpack, pack, M, N, NJ = UNPACK[layer.dtype], PACK[layer.dtype], one.M, one.N, tile.N // 8
+    unpack, pack = UNPACK[layer.dtype], PACK[layer.dtype]
+    block = constants.of(layout.one, bias_at=layout.shared_bytes // 4)
 
     @cuda.jit(device=True, forceinline=True)
     def fetch(ahead, r, lane, m0, n):
         if residual:
             for h in range(2):
                 m = uint32(m0 + uint32(8 * h) + lane // uint32(4))
-                if m < uint32(M) and n < uint32(N):
-                    words = ptx.load4(r, uint32((m * uint32(N) + n) // uint32(2)))
+                if m < uint32(block.M) and n < uint32(block.N):
+                    words = ptx.load4(r, uint32((m * uint32(block.N) + n) // uint32(2)))
                     for k in range(4):
                         ahead[4 * h + k] = words[k]
 
@@ -82,13 +84,13 @@ def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
                 w2, w3 = pack(acc[c + 8], acc[c + 9]), pack(acc[c + 12], acc[c + 13])
                 w0, w1, w2, w3 = transpose4(lane, w0, w1, w2, w3)
             m = uint32(m0 + uint32(8 * h) + lane // uint32(4))
-            if m < uint32(M) and n < uint32(N):
-                ptx.store4(y, uint32((m * uint32(N) + n) // uint32(2)), w0, w1, w2, w3)
+            if m < uint32(block.M) and n < uint32(block.N):
+                ptx.store4(y, uint32((m * uint32(block.N) + n) // uint32(2)), w0, w1, w2, w3)
 
         return rows
 
     def columns(q: int) -> Any:  # 32 columns
-        every, LAST = in_sequence([rows(q, h) for h in range(2)]), q + 4 == NJ
+        every, LAST = in_sequence([rows(q, h) for h in range(2)]), 8 * q + 32 == layout.tile.N
 
         @cuda.jit(device=True, forceinline=True)
         def columns(acc, ahead, lane, shared, y, r, m0, n0, column):
@@ -101,12 +103,12 @@ def finish(layer: Pointwise, one: Product, tile: WarpTile, at: int) -> Any:
             if bias:
                 for j in range(4):
                     word = uint32(column // uint32(2) + uint32(4 * (q + j)) + t)
-                    more[2 * j], more[2 * j + 1] = unpack(shared[uint32(uint32(at) + word)])
+                    more[2 * j], more[2 * j + 1] = unpack(shared[uint32(uint32(block.bias_at) + word)])
             every(acc, lane, y, more, added, m0, n)
 
         return columns
 
-    every = in_sequence([columns(q) for q in range(0, NJ, 4)])
+    every = in_sequence([columns(q) for q in range(0, layout.tile.N // 8, 4)])
 
     @cuda.jit(device=True, forceinline=True)
     def store(acc, lane, shared, y, r, m0, n0, column):

@@ -78,25 +78,22 @@ def start_products(N: int, x_pitch: int) -> Any:
     return multiply
 
 
-def sparse_group_pipeline(
-    stages: int, chunk_words: int, chunks: int, load: Any, N: int, e_pitch: int, finish: Any, groups: int, x_pitch: int
-) -> Any:  # fmt: skip
+def sparse_group_pipeline(tile: Any, e_pitch: int, load: Any, finish: Any) -> Any:
     """run(acc, shared, a0, b0, e0, lane, count, block): acc += the products of all chunks, 64 filters x N pixels.
 
-    `stages` chunks have a place. Filters begin at word a0 of a chunk, pixels at b0, the warp's metadata at e0, a step's
-    e_pitch words after those of the step before. The caller starts the copies of `ahead` chunks, a group each;
+    tile: sparse.rows_tiles.numbers. Filters begin at word a0 of a chunk, pixels at b0, the warp's metadata at e0, a
+    step's e_pitch words after those of the step before. The caller starts the copies of `ahead` chunks, a group each;
     load(shared, at, chunk, block) those of one. Then finish(acc, group, block) has the sums. A block goes through the
-    `chunks` of each of `count` groups of pixels, at most `groups`, one after the other: the copies of the next are on
-    the way while it stores, and to load they are chunks from `chunks` on. x_pitch: x lies by kept columns, 32 words of
-    64 pixels of each; words from these to the next 64 pixels.
+    chunks of each of `count` groups of pixels, one after the other: the copies of the next are on the way while it
+    stores, and to load they are chunks from `chunks` on. x_pitch: words of x from 64 pixels to the next, of all rows.
     """
-    AHEAD = ahead(stages, chunks * groups)
-    wait, LAST, FIRST = WAITS[AHEAD - 1], (stages - 1) * chunk_words, AHEAD % stages * chunk_words
-    metadata, multiply = read_metadata(e_pitch), start_products(N, x_pitch)
+    AHEAD, N, GROUPS = tile.ahead, tile.warp_m, tile.groups
+    FIRST, LAST = AHEAD % tile.pipeline_stages * tile.step, (tile.pipeline_stages - 1) * tile.step
+    wait, metadata, multiply = WAITS[AHEAD - 1], read_metadata(e_pitch), start_products(N, tile.x_pitch)
 
     @cuda.jit(device=True, forceinline=True)
     def products(acc, shared, a0, b0, e0, lane, here, there, next, end, block):
-        for _ in range(chunks):
+        for _ in range(tile.chunks):
             wait()
             wgmma.fence_async()
             cuda.syncthreads()  # this chunk has come for all, and what the last products read is out of use
@@ -109,16 +106,16 @@ def sparse_group_pipeline(
                 load(shared, there, next, block)
             ptx_memory.commit()
             wgmma.wgmma_sp_wait(acc, N, 0, places, places)
-            here = uint32(0) if here == LAST else uint32(here + uint32(chunk_words))
-            there = uint32(0) if there == LAST else uint32(there + uint32(chunk_words))
+            here = uint32(0) if here == LAST else uint32(here + uint32(tile.step))
+            there = uint32(0) if there == LAST else uint32(there + uint32(tile.step))
             next = uint32(next + uint32(1))
         return here, there, next
 
     @cuda.jit(device=True, forceinline=True)
     def run(acc, shared, a0, b0, e0, lane, count, block):
-        here, there, next, end = uint32(0), uint32(FIRST), uint32(AHEAD), uint32(count * uint32(chunks))
-        if groups == 1:
-            products(acc, shared, a0, b0, e0, lane, here, there, next, uint32(chunks), block)
+        here, there, next, end = uint32(0), uint32(FIRST), uint32(AHEAD), uint32(count * uint32(tile.chunks))
+        if GROUPS == 1:
+            products(acc, shared, a0, b0, e0, lane, here, there, next, uint32(tile.chunks), block)
             finish(acc, uint32(0), block)
         else:
             for group in range(count):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.kernels.parts import int8_epilogue, swizzle
+from dwlab.kernels.parts import constants, int8_epilogue, swizzle
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
 from dwlab.kernels.parts.mma_ss import mma_ss
@@ -83,69 +83,76 @@ class Stream:
             "int8", self.config.warp_m, self.config.warp_n, 4 * self.chunk, self.pitch, self.chunk, True, columns
         )
 
-    def functions(self, put: Any, get: Any = None, halves: bool = False, parts: int = 1) -> tuple[Any, Any]:
-        """(begin, go), device functions that a block calls in turn.
+    def functions(self, put: Any, get: Any = None, halves: bool = False, parts: int = 1) -> Any:
+        """The device functions begin and go, which a block calls in turn.
 
         begin(pool, w_at, w, b, m, f0, t) starts the copies of the first chunks of filters, from f0 on, to word w_at of
-        the shared array `pool`; t: the thread. What it has started copying before, and not committed, comes with the
-        first.
+        the shared array `pool`; t: the thread. What it has started to copy before, and not committed, comes too.
         go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t) computes all groups, pixels at word x_at, and hands outputs to
         `put` as rows m0 + pixel (put, get and halves: see `requantise_tile`). A barrier before copies to the same words
         start again is the caller's.
         parts: so many blocks, or calls of a block, share the filters; of the last ones' groups there may be none.
         """
-        config, layer, product = self.config, self.layer, self.tile
-        CHUNK, CHUNKS, STEP, STEPS, PITCH = self.chunk, self.chunks, self.step, self.groups * self.chunks, self.pitch
-        BN, WM, WN, WARPS, DEPTH = config.block_n, config.warp_m, config.warp_n, config.warps_n, config.pipeline_stages
-        SIZE, zero, add, W_WORDS = product.size + product.more, product.zero, product.add, config.block_n * self.chunk
-        ALL, MINE, beyond = config.helper_warps == 0, config.warps, (parts * self.groups - 1) * BN >= layer.F
-        finish = int8_epilogue.requantise_tile(layer, product, BN, put, get, halves)
-        load_filters = load_tile(BN, CHUNK, CHUNK, config.threads, layer.F, self.words, self.words, beyond=beyond)
-        load_factors = int8_epilogue.load_factors(layer, BN, config.threads, beyond)
-
-        @cuda.jit(device=True, forceinline=True)
-        def load_chunk(pool, at, w, b, m, f, chunk, t):
-            load_filters(pool, at, w, uint32(0), f, uint32(chunk * uint32(CHUNK)), t)
-            if chunk == uint32(CHUNKS - 1):
-                load_factors(pool, uint32(at + uint32(W_WORDS)), b, m, f, t)
-
-        @cuda.jit(device=True, forceinline=True)
-        def begin(pool, w_at, w, b, m, f0, t):
-            for step in range(DEPTH - 1):
-                if step < STEPS:
-                    f = uint32(f0 + uint32(step // CHUNKS * BN))
-                    load_chunk(pool, uint32(w_at + uint32(step * STEP)), w, b, m, f, uint32(step % CHUNKS), t)
-                ptx.commit()
-
-        @cuda.jit(device=True, forceinline=True)
-        def load(pool, there, step, tile):
-            (w_at, w, b, m, f0, t), _ = tile
-            f, chunk = uint32(f0 + step // uint32(CHUNKS) * uint32(BN)), uint32(step % uint32(CHUNKS))
-            load_chunk(pool, uint32(w_at + there), w, b, m, f, chunk, t)
+        tile, (begin, load), ALL = self.tile, self._loads(parts), self.config.helper_warps == 0
+        ring, SIZE = constants.of(self.config, tile, self), tile.size + tile.more
+        finish = int8_epilogue.requantise_tile(self.layer, tile, self.config.block_n, put, get, halves)
 
         @cuda.jit(device=True, forceinline=True)
         def mma(acc, pool, here, step, tile):
             (w_at, w, b, m, f0, t), (x_at, r, y, m0) = tile
             lane, warp = uint32(t % uint32(32)), uint32(t // uint32(32))
-            row, column = uint32(warp // uint32(WARPS) * uint32(WM)), uint32(warp % uint32(WARPS) * uint32(WN))
-            a0, b0 = uint32(x_at + row * uint32(PITCH)), uint32(w_at + column * uint32(CHUNK))
-            group, chunk = uint32(step // uint32(CHUNKS)), uint32(step % uint32(CHUNKS))
-            if ALL or warp < uint32(MINE):
-                add(acc, pool, uint32(a0 + chunk * uint32(CHUNK)), pool, uint32(b0 + here), lane)
-                if chunk == uint32(CHUNKS - 1):
-                    at, f = uint32(w_at + here + uint32(W_WORDS) + column), uint32(f0 + group * uint32(BN) + column)
+            row = uint32(warp // uint32(ring.warps_n) * uint32(ring.warp_m))
+            column = uint32(warp % uint32(ring.warps_n) * uint32(ring.warp_n))
+            a0, b0 = uint32(x_at + row * uint32(ring.pitch)), uint32(w_at + column * uint32(ring.chunk))
+            group, chunk = uint32(step // uint32(ring.chunks)), uint32(step % uint32(ring.chunks))
+            if ALL or warp < uint32(ring.warps):
+                ring.add(acc, pool, uint32(a0 + chunk * uint32(ring.chunk)), pool, uint32(b0 + here), lane)
+                if chunk == uint32(ring.chunks - 1):
+                    at = uint32(w_at + here + uint32(ring.block_n * ring.chunk) + column)
+                    f = uint32(f0 + group * uint32(ring.block_n) + column)
                     finish(acc, lane, y, pool, at, r, uint32(m0 + row), f)
-                    zero(acc)
+                    ring.zero(acc)
 
-        run = pipeline(DEPTH, STEP, STEPS, load, mma)
+        run = pipeline(ring.pipeline_stages, ring.step, ring.groups * ring.chunks, load, mma)
 
         @cuda.jit(device=True, forceinline=True)
         def go(pool, x_at, w_at, w, b, m, r, y, f0, m0, t):
             acc = cuda.local.array(SIZE, int32)
-            zero(acc)
+            ring.zero(acc)
             run(acc, pool, ((w_at, w, b, m, f0, t), (x_at, r, y, m0)))
 
-        return begin, go
+        return constants.of(begin=begin, go=go)
+
+    def _loads(self, parts: int) -> tuple[Any, Any]:
+        """begin of `functions`, and load(pool, there, step, tile), which starts the copies of a step's filters."""
+        config, layer, words, ring = self.config, self.layer, self.words, constants.of(self.config, self)
+        beyond = (parts * self.groups - 1) * config.block_n >= layer.F
+        sizes = (config.block_n, self.chunk, self.chunk, config.threads, layer.F, words, words)
+        load_filters = load_tile(*sizes, beyond=beyond)
+        load_factors = int8_epilogue.load_factors(layer, config.block_n, config.threads, beyond)
+
+        @cuda.jit(device=True, forceinline=True)
+        def load_chunk(pool, at, w, b, m, f, chunk, t):
+            load_filters(pool, at, w, uint32(0), f, uint32(chunk * uint32(ring.chunk)), t)
+            if chunk == uint32(ring.chunks - 1):
+                load_factors(pool, uint32(at + uint32(ring.block_n * ring.chunk)), b, m, f, t)
+
+        @cuda.jit(device=True, forceinline=True)
+        def begin(pool, w_at, w, b, m, f0, t):
+            for step in range(ring.pipeline_stages - 1):
+                if step < ring.groups * ring.chunks:
+                    f = uint32(f0 + uint32(step // ring.chunks * ring.block_n))
+                    load_chunk(pool, uint32(w_at + uint32(step * ring.step)), w, b, m, f, uint32(step % ring.chunks), t)
+                ptx.commit()
+
+        @cuda.jit(device=True, forceinline=True)
+        def load(pool, there, step, tile):
+            (w_at, w, b, m, f0, t), _ = tile
+            f = uint32(f0 + step // uint32(ring.chunks) * uint32(ring.block_n))
+            chunk = uint32(step % uint32(ring.chunks))
+            load_chunk(pool, uint32(w_at + there), w, b, m, f, chunk, t)
+
+        return begin, load
 
     def loaded(self, blocks: int) -> np.ndarray:
         """[requests, sectors] of so many blocks that each go through all filters: w, b and m."""

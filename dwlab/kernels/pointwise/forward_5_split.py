@@ -16,7 +16,7 @@ NHWC. Traffic: x once for each WN filters and w once for each WM pixels, y once.
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import gemm_epilogue
+from dwlab.kernels.parts import constants, gemm_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.fragments import fragment
 from dwlab.kernels.parts.matrix_product import product
@@ -31,50 +31,48 @@ TYPES = ("float32", "float16", "bfloat16")
 
 @by_shape
 def kernel(layer, images, config):
-    one, (M, N, W) = product(layer, images), (config.block_m, config.block_n, config.warps_k)
-    BATCH, CHUNKS = config.unroll, -(-one.words // CHUNK)
-    DOWN, ACROSS = -(-one.M // M), -(-one.N // N)
-    LEFT, RIGHT, SIZE = BATCH * M // 2, BATCH * N // 2, M * N // 32
-    SHARED, PARTS = W * M * N, SIZE // 4
-    MOST = REGISTERS if W == 16 else None
-    load_x, load_w = loads(M, one.M, one.words, BATCH, W), loads(N, one.N, one.words, BATCH, W)
-    compute = products(layer.dtype, M, N, BATCH)
-    store = gemm_epilogue.store_tile(layer, one, fragment(), DOWN * M)
+    one, M, N, BATCH = product(layer, images), config.block_m, config.block_n, config.unroll
+    LEFT, RIGHT, SIZE, SHARED = BATCH * M // 2, BATCH * N // 2, M * N // 32, config.warps_k * M * N
+    chunks = -(-one.words // CHUNK)
+    tile = constants.of(config, down=-(-one.M // M), across=-(-one.N // N), chunks=chunks, parts=SIZE // 4)
+    load_x, load_w = (loads(*sizes, one.words, BATCH, config.warps_k) for sizes in ((M, one.M), (N, one.N)))
+    compute, store = products(layer.dtype, M, N, BATCH), gemm_epilogue.store_tile(layer, one, fragment(), tile.down * M)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=REGISTERS if config.warps_k == 16 else None)
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(SHARED, float32, 16)
         acc = cuda.local.array(SIZE, float32)
         left = cuda.local.array(LEFT, float32)
         right = cuda.local.array(RIGHT, float32)
         lane, warp, block = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y), uint32(cuda.blockIdx.x)
-        image, down, across = uint32(block // (ACROSS * DOWN)), uint32(block // ACROSS % DOWN), uint32(block % ACROSS)
+        image, down = uint32(block // (tile.across * tile.down)), uint32(block // tile.across % tile.down)
+        across = uint32(block % tile.across)
         for i in range(SIZE):
             acc[i] = float32(0)
         chunk = warp
-        if chunk < CHUNKS:
-            load_w(right, w, uint32(across * N), chunk, lane)
+        if chunk < tile.chunks:
+            load_w(right, w, uint32(across * tile.block_n), chunk, lane)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        while chunk < CHUNKS:
-            load_x(left, x, uint32(down * M), chunk, lane)
+        while chunk < tile.chunks:
+            load_x(left, x, uint32(down * tile.block_m), chunk, lane)
             cuda.syncwarp()  # the compiler would move loads down to where they are used, and wait for each
             compute(acc, left, right)
-            chunk = uint32(chunk + BATCH * W)
-            if chunk < CHUNKS:
-                load_w(right, w, uint32(across * N), chunk, lane)
+            chunk = uint32(chunk + tile.unroll * tile.warps_k)
+            if chunk < tile.chunks:
+                load_w(right, w, uint32(across * tile.block_n), chunk, lane)
         for i in range(SIZE):
             shared[uint32((warp * SIZE + i) * 32 + lane)] = acc[i]
         cuda.syncthreads()
         part = warp  # of the tile: 16 x 8 sums
-        while part < PARTS:
+        while part < tile.parts:
             for i in range(4):
                 acc[i] = float32(0)
-            for other in range(W):
+            for other in range(tile.warps_k):
                 for i in range(4):
                     acc[i] += shared[uint32((other * SIZE + part * 4 + i) * 32 + lane)]
-            m0 = uint32((image * DOWN + down) * M + part // (N // 8) * 16)
-            store(acc, lane, y, b, r, m0, uint32(across * N + part % (N // 8) * 8))
-            part = uint32(part + W)
+            m0 = uint32((image * tile.down + down) * tile.block_m + part // (tile.block_n // 8) * 16)
+            store(acc, lane, y, b, r, m0, uint32(across * tile.block_n + part % (tile.block_n // 8) * 8))
+            part = uint32(part + tile.warps_k)
 
     return kernel
 

@@ -24,7 +24,7 @@ NHWC, compute capability 9.0 alone. Traffic: x once for each BN filters and w on
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import group_epilogue
+from dwlab.kernels.parts import constants, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, ahead, group_pipeline, load_lines
 from dwlab.kernels.pointwise.wgmma_tiles import TILES, group_traffic, layout_of, most_registers, shared_bytes, supports
@@ -35,45 +35,40 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    one, tile, CHUNKS, STEP = layout.one, layout.tile, layout.chunks, layout.stage_words
-    BM, BN, N, ACROSS, GROUPS = config.block_m, config.block_n, tile.N, layout.across, config.warps_n
-    SIZE, zero, AHEAD, A_WORDS = tile.size, tile.zero, ahead(config.pipeline_stages, CHUNKS), layout.a_words
-    A_GROUP, B_GROUP, MOST, BIAS = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config), layer.bias
-    lines_x = load_lines(BM, config.threads, one.M, one.words)
-    lines_w = load_lines(BN, config.threads, one.N, one.words)
-    load_bias = group_epilogue.load_bias(BN, one.N, config.pipeline_stages * STEP)
-    store = group_epilogue.finish(layer, one, tile, config.pipeline_stages * STEP)
+    tile = constants.of(layout.tile, layout, config, ahead=ahead(config.pipeline_stages, layout.chunks))
+    SIZE, load_bias, store = tile.size, group_epilogue.load_bias(layer, layout), group_epilogue.finish(layer, layout)
+    lines_x = load_lines(config.block_m, config.threads, layout.one.M, layout.one.words)
+    lines_w = load_lines(config.block_n, config.threads, layout.one.N, layout.one.words)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
         x, w, down, across, thread = block
-        lines_x(shared, at, x, uint32(down * BM), chunk, thread)
-        lines_w(shared, uint32(at + A_WORDS), w, uint32(across * BN), chunk, thread)
+        lines_x(shared, at, x, uint32(down * tile.block_m), chunk, thread)
+        lines_w(shared, uint32(at + tile.a_words), w, uint32(across * tile.block_n), chunk, thread)
 
-    run = group_pipeline(config.pipeline_stages, STEP, CHUNKS, load, layer.dtype, N)
+    run = group_pipeline(config.pipeline_stages, layout.stage_words, layout.chunks, load, layer.dtype, tile.N)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=most_registers(config))
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        down, across = uint32(block // ACROSS), uint32(block % ACROSS)
-        group_m, group_n = uint32(warp // 4 // GROUPS), uint32(warp // 4 % GROUPS)
-        zero(acc)
-        if BIAS:
-            load_bias(shared, b, across, thread)
-        lines_w(shared, uint32(A_WORDS), w, uint32(across * BN), uint32(0), thread)
+        down, across = uint32(block // tile.across), uint32(block % tile.across)
+        group_m, group_n = uint32(warp // 4 // tile.warps_n), uint32(warp // 4 % tile.warps_n)
+        tile.zero(acc)
+        load_bias(shared, b, across, thread)
+        lines_w(shared, uint32(tile.a_words), w, uint32(across * tile.block_n), uint32(0), thread)
         ptx.grid_dependency_wait()  # bias and filters may come before the map is there
-        lines_x(shared, uint32(0), x, uint32(down * BM), uint32(0), thread)
+        lines_x(shared, uint32(0), x, uint32(down * tile.block_m), uint32(0), thread)
         ptx.commit()
-        for chunk in range(1, AHEAD):
-            load(shared, uint32(chunk * STEP), uint32(chunk), (x, w, down, across, thread))
+        for chunk in range(1, tile.ahead):
+            load(shared, uint32(chunk * tile.stage_words), uint32(chunk), (x, w, down, across, thread))
             ptx.commit()
-        a0, b0 = uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP)
+        a0, b0 = uint32(group_m * (ROWS * tile.a_pitch)), uint32(tile.a_words + group_n * (tile.N * tile.b_pitch))
         run(acc, shared, a0, b0, (x, w, down, across, thread))
-        m0, column = uint32(down * BM + group_m * ROWS + warp % 4 * 16), uint32(group_n * N)
-        store(acc, lane, shared, y, r, m0, uint32(across * BN + column), column)
+        m0, column = uint32(down * tile.block_m + group_m * ROWS + warp % 4 * 16), uint32(group_n * tile.N)
+        store(acc, lane, shared, y, r, m0, uint32(across * tile.block_n + column), column)
 
     return kernel
 

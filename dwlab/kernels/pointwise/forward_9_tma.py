@@ -19,7 +19,7 @@ The epilogue is that of `wgmma`, its bias on the way from the start. NHWC, compu
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import bulk_products, group_epilogue
+from dwlab.kernels.parts import bulk_products, constants, group_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS
 from dwlab.kernels.pointwise.tma_tiles import TILES, blocks, mbarriers_at, shared_bytes
@@ -31,12 +31,8 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    one, tile, ACROSS, GROUPS = layout.one, layout.tile, layout.across, config.warps_n
-    BM, BN, N, A_WORDS, SIZE, zero = config.block_m, config.block_n, tile.N, layout.a_words, tile.size, tile.zero
-    A_GROUP, B_GROUP, MOST, BIAS = ROWS * layout.a_pitch, N * layout.b_pitch, most_registers(config), layer.bias
-    bias_at, TILES = config.pipeline_stages * layout.stage_words, config.groups
-    load_bias = group_epilogue.load_bias(BN, one.N, bias_at)
-    store = group_epilogue.finish(layer, one, tile, bias_at)
+    tile, SIZE, TILES, BIAS = constants.of(layout.tile, layout, config), layout.tile.size, config.groups, layer.bias
+    load_bias, store = group_epilogue.load_bias(layer, layout), group_epilogue.finish(layer, layout)
 
     @cuda.jit(device=True, forceinline=True)
     def finish(acc, row, where):
@@ -47,24 +43,24 @@ def kernel(layer, images, config):
         store(acc, lane, shared, y, r, uint32(row + m0), uint32(column + n0), n0)
 
     chunks = bulk_products.pipeline(layout, mbarriers_at(layer, config), layer.dtype, finish)
-    start, run = chunks.start, chunks.run
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=most_registers(config))
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        row, column = uint32(block // ACROSS * (BM * TILES)), uint32(block % ACROSS * BN)
-        group_m, group_n = uint32(warp // 4 // GROUPS), uint32(warp // 4 % GROUPS)
+        row = uint32(block // tile.across * (tile.block_m * tile.groups))
+        column = uint32(block % tile.across * tile.block_n)
+        group_m, group_n = uint32(warp // 4 // tile.warps_n), uint32(warp // 4 % tile.warps_n)
         if BIAS:
-            load_bias(shared, b, uint32(block % ACROSS), thread)
+            load_bias(shared, b, uint32(block % tile.across), thread)
             ptx.commit()
-        zero(acc)
-        start(shared, x, w, row, column, thread)
-        a0, b0 = uint32(group_m * A_GROUP), uint32(A_WORDS + group_n * B_GROUP)
-        where = shared, y, r, lane, uint32(group_m * ROWS + warp % 4 * 16), uint32(group_n * N), row, column
-        run(acc, shared, a0, b0, x, w, row, column, thread, where)
+        tile.zero(acc)
+        chunks.start(shared, x, w, row, column, thread)
+        a0, b0 = uint32(group_m * (ROWS * tile.a_pitch)), uint32(tile.a_words + group_n * (tile.N * tile.b_pitch))
+        where = shared, y, r, lane, uint32(group_m * ROWS + warp % 4 * 16), uint32(group_n * tile.N), row, column
+        chunks.run(acc, shared, a0, b0, x, w, row, column, thread, where)
 
     return kernel
 

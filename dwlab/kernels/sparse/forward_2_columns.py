@@ -19,6 +19,7 @@ import functools
 
 from numba import float32, uint32
 
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.ffma import ffma
 from dwlab.kernels.parts.load_async import load_tile, tile_traffic
@@ -42,13 +43,13 @@ PITCH = padded(STEP)
 
 @by_shape
 def kernel(layer, images, config):
-    one, tile = product(layer, images), tile_of(config)
-    BM, BN, THREADS, CHUNKS, CHUNK = config.block_m, config.block_n, config.threads, layer.kept // STEP, config.block_k
-    load = load_tile(BM, CHUNK, CHUNK, THREADS, one.M, one.words, one.words)
+    one, sums, BM, BN, THREADS = product(layer, images), tile_of(config), config.block_m, config.block_n, config.threads
+    tile = constants.of(
+        config, sums, V=layer.form.V, chunks=layer.kept // STEP, across=-(-one.N // BN), x_at=(BM + BN) * PITCH
+    )
+    SIZE, store = sums.size, store_runs(layer, one, sums)
+    load = load_tile(BM, config.block_k, config.block_k, THREADS, one.M, one.words, one.words)
     pick, fill = gather(layer, BM, PITCH, THREADS), spread(layer, BN, PITCH, THREADS, BN // 4)
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_runs(layer, one, tile)
-    WM, WN, ACROSS, WARPS, V = tile.M, tile.N, -(-one.N // BN), config.warps_n, layer.form.V
-    B0, X0 = BM * PITCH, (BM + BN) * PITCH
 
     @cuda.jit
     def kernel(x, w, wi, wc, b, r, y):
@@ -56,23 +57,23 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        m0, n0 = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        zero(acc)
-        load(shared, uint32(X0), x, uint32(0), m0, uint32(0), thread)
+        m0, n0 = uint32(block // tile.across * tile.block_m), uint32(block % tile.across * tile.block_n)
+        warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
+        tile.zero(acc)
+        load(shared, uint32(tile.x_at), x, uint32(0), m0, uint32(0), thread)
         ptx.commit()
-        for chunk in range(CHUNKS):
+        for chunk in range(tile.chunks):
             ptx.wait(0)
             cuda.syncthreads()  # the channels have come, and all are done with the dense tile
-            pick(shared, uint32(0), uint32(X0), wc, uint32(n0 // V), uint32(chunk), thread)
-            fill(shared, uint32(B0), w, wi, n0, uint32(chunk), thread)
+            pick(shared, uint32(0), uint32(tile.x_at), wc, uint32(n0 // tile.V), uint32(chunk), thread)
+            fill(shared, uint32(tile.block_m * PITCH), w, wi, n0, uint32(chunk), thread)
             cuda.syncthreads()
-            if chunk + 1 < CHUNKS:
-                load(shared, uint32(X0), x, uint32(0), m0, uint32((chunk + 1) * CHUNK), thread)
+            if chunk + 1 < tile.chunks:
+                load(shared, uint32(tile.x_at), x, uint32(0), m0, uint32((chunk + 1) * tile.block_k), thread)
             ptx.commit()
-            a0, b0 = uint32(warp_m * WM * PITCH), uint32(B0 + warp_n * (WN // 4) * PITCH)
-            add(acc, shared, a0, shared, b0, lane)
-        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN))
+            a0, b0 = uint32(warp_m * tile.M * PITCH), uint32(tile.block_m * PITCH + warp_n * (tile.N // 4) * PITCH)
+            tile.add(acc, shared, a0, shared, b0, lane)
+        store(acc, lane, y, b, r, uint32(m0 + warp_m * tile.M), uint32(n0 + warp_n * tile.N))
 
     return kernel
 

@@ -33,26 +33,25 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    tile, DEPTH, CHUNKS, ACROSS = layout.tile, config.pipeline_stages, layout.chunks, layout.across
-    (BM, CHUNK, *more), BN, load_w = tensor_tiles.pixels(layout), config.block_n, tensor_tiles.load_filters(layout)
-    load_x = load_tile(BM, CHUNK, CHUNK, *more)
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_runs(layer, layout.one, tile)
-    WM, WN, WARPS, S, (W0, E0, C0, STEP) = tile.M, tile.N, config.warps_n, layout.steps, layout.places
+    tile, SIZE, store = tensor_tiles.numbers(layout), layout.tile.size, store_runs(layer, layout.one, layout.tile)
+    load_w = tensor_tiles.load_filters(layout)
+    load_x = load_tile(config.block_m, config.block_k, *tensor_tiles.pixels(layout)[1:])
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
         x, w, wi, wc, m0, n0, thread, _, _ = block
-        load_x(shared, at, x, uint32(0), m0, uint32(chunk * CHUNK), thread)
+        load_x(shared, at, x, uint32(0), m0, uint32(chunk * tile.block_k), thread)
         load_w(shared, at, w, wi, wc, n0, chunk, thread)
 
     @cuda.jit(device=True, forceinline=True)
     def multiply(acc, shared, at, chunk, block):
         _, _, _, _, _, _, thread, warp_m, warp_n = block
-        x0, w0 = uint32(at + warp_m * (WM * CHUNK)), uint32(at + W0 + warp_n * (WN * 8 * S))
-        e0, c0 = uint32(at + E0 + warp_n * WN), uint32(at + C0 + warp_n * (8 * S))
-        add(acc, shared, x0, w0, e0, c0, uint32(thread % 32))
+        x0 = uint32(at + warp_m * (tile.warp_m * tile.block_k))
+        w0 = uint32(at + tile.w_at + warp_n * (tile.warp_n * 8 * tile.steps))
+        e0, c0 = uint32(at + tile.e_at + warp_n * tile.warp_n), uint32(at + tile.c_at + warp_n * (8 * tile.steps))
+        tile.add(acc, shared, x0, w0, e0, c0, uint32(thread % 32))
 
-    run = pipeline(DEPTH, STEP, CHUNKS, load, multiply)
+    run = pipeline(config.pipeline_stages, layout.places.step, layout.chunks, load, multiply)
 
     @cuda.jit
     def kernel(x, w, wi, wc, b, r, y):
@@ -60,16 +59,16 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        m0, n0 = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
+        m0, n0 = uint32(block // tile.across * tile.block_m), uint32(block % tile.across * tile.block_n)
+        warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
         here = (x, w, wi, wc, m0, n0, thread, warp_m, warp_n)
-        zero(acc)
-        for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), uint32(chunk), here)
+        tile.zero(acc)
+        for chunk in range(tile.pipeline_stages - 1):
+            if chunk < tile.chunks:
+                load(shared, uint32(chunk * tile.step), uint32(chunk), here)
             ptx.commit()
         run(acc, shared, here)
-        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN))
+        store(acc, lane, y, b, r, uint32(m0 + warp_m * tile.warp_m), uint32(n0 + warp_n * tile.warp_n))
 
     return kernel
 

@@ -23,7 +23,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.sparse import rows_tiles, tensor_tiles
+from dwlab.kernels.sparse import rows_tiles
 from dwlab.kernels.sparse.rows_tiles import layout_of
 from dwlab.target import cuda
 
@@ -31,26 +31,22 @@ from dwlab.target import cuda
 @by_shape
 def kernel(layer, images, config):
     layout = layout_of(layer, images, config)
-    tile, DEPTH, CHUNKS, ACROSS = layout.tile, config.pipeline_stages, layout.chunks, layout.across
-    SIZE, zero, add, store = tile.size, tile.zero, tile.add, store_rows(layer, tile)
-    WM, WN, WARPS, S, (W0, E0, _, STEP) = tile.M, tile.N, config.warps_n, layout.steps, layout.places
-    BM, BN, C, HW, M = config.block_m, config.block_n, layer.C, layer.H * layer.W, layout.one.M
-    (EACH, VECTORS), (find, load_x) = layout.vectors, rows_tiles.load_rows(layout)
-    load_w = tensor_tiles.load_filters(layout, columns=False)
+    tile, SIZE, (find, load_chunk) = rows_tiles.numbers(layout), layout.tile.size, rows_tiles.load_chunks(layout)
+    store = store_rows(layer, layout.tile)
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, chunk, block):
         x, w, wi, n0, thread, _, _, pixels, inside = block
-        load_x(shared, at, x, chunk, thread, pixels, inside)
-        load_w(shared, at, w, wi, wi, n0, chunk, thread)
+        load_chunk(shared, at, x, w, wi, n0, chunk, thread, pixels, inside)
 
     @cuda.jit(device=True, forceinline=True)
     def multiply(acc, shared, at, chunk, block):
         _, _, _, _, thread, warp_m, warp_n, _, _ = block
-        w0, e0 = uint32(at + W0 + warp_n * (WN * 8 * S)), uint32(at + E0 + warp_n * WN)
-        add(acc, shared, at, w0, e0, uint32(warp_m * (WM // 2)), uint32(thread % 32))
+        w0 = uint32(at + tile.w_at + warp_n * (tile.warp_n * 8 * tile.steps))
+        e0 = uint32(at + tile.e_at + warp_n * tile.warp_n)
+        tile.add(acc, shared, at, w0, e0, uint32(warp_m * (tile.warp_m // 2)), uint32(thread % 32))
 
-    run = pipeline(DEPTH, STEP, CHUNKS, load, multiply)
+    run = pipeline(config.pipeline_stages, layout.places.step, layout.chunks, load, multiply)
 
     @cuda.jit
     def kernel(x, w, wi, wc, b, r, y):
@@ -58,19 +54,20 @@ def kernel(layer, images, config):
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        m0, n0 = uint32(block // ACROSS * BM), uint32(block % ACROSS * BN)
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        m = uint32(m0 + thread % VECTORS * (2 * EACH))  # the first pixel of all that the thread copies
-        pixels = uint32(m // HW * (C * (HW // 2)) + m % HW // 2)
-        here = (x, w, wi, n0, thread, warp_m, warp_n, pixels, m < M)
+        m0, n0 = uint32(block // tile.across * tile.block_m), uint32(block % tile.across * tile.block_n)
+        warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
+        m = uint32(m0 + thread % tile.vectors * (2 * tile.each))  # the first pixel of all that the thread copies
+        pixels = uint32(m // tile.HW * (tile.C * (tile.HW // 2)) + m % tile.HW // 2)
+        here = (x, w, wi, n0, thread, warp_m, warp_n, pixels, m < tile.pixels)
         find(shared, wc, n0, thread)
-        zero(acc)
-        for chunk in range(DEPTH - 1):
-            if chunk < CHUNKS:
-                load(shared, uint32(chunk * STEP), uint32(chunk), here)
+        tile.zero(acc)
+        for chunk in range(tile.pipeline_stages - 1):
+            if chunk < tile.chunks:
+                load(shared, uint32(chunk * tile.step), uint32(chunk), here)
             ptx.commit()
         run(acc, shared, here)
-        store(acc, lane, y, b, r, uint32(m0 + warp_m * WM), uint32(n0 + warp_n * WN), uint32(M))
+        m0, n0 = uint32(m0 + warp_m * tile.warp_m), uint32(n0 + warp_n * tile.warp_n)
+        store(acc, lane, y, b, r, m0, n0, uint32(tile.pixels))
 
     return kernel
 

@@ -18,81 +18,67 @@ from numba import float32, uint32
 
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.group_products import ROWS, WORDS
-from dwlab.kernels.parts.group_sparse import ahead, sparse_group_pipeline
+from dwlab.kernels.parts.group_sparse import sparse_group_pipeline
 from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.sparse import rows_tiles, tensor_tiles
-from dwlab.kernels.sparse.wgmma_rows_tiles import FILTERS, TILES, blocks, layout_of, most_registers, resources
+from dwlab.kernels.sparse import wgmma_rows_tiles as tiles
 from dwlab.target import cuda
 
 
 @by_shape
 def kernel(layer, images, config):
-    layout = layout_of(layer, images, config)
-    tile, ACROSS, CHUNKS, STAGES, GROUPS = (
-        layout.tile,
-        layout.across,
-        layout.chunks,
-        config.pipeline_stages,
-        config.groups,
-    )
-    BM, BN, C, HW, M, DOWN = config.block_m, config.block_n, layer.C, layer.H * layer.W, layout.one.M, layout.down
-    AHEAD, (EACH, VECTORS), (find, load_x) = (
-        ahead(STAGES, CHUNKS * GROUPS),
-        layout.vectors,
-        rows_tiles.load_rows(layout),
-    )
-    load_w = tensor_tiles.load_filters(layout, columns=False)
-    SIZE, zero, store, MOST = tile.size, tile.zero, store_rows(layer, tile), most_registers(layout)
-    N, WARPS, (W0, E0, _, STEP), PITCH = tile.M, config.warps_n, layout.places, layout.x_pitch
+    layout = tiles.layout_of(layer, images, config)
+    tile, SIZE, (find, load_chunk) = rows_tiles.numbers(layout), layout.tile.size, rows_tiles.load_chunks(layout)
+    store, GROUPS = store_rows(layer, layout.tile), config.groups
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, at, k, block):
         x, w, wi, n0, thread, m, _, _, _, _, _, _ = block
         chunk = k
         if GROUPS > 1:
-            m, chunk = uint32(m + k // uint32(CHUNKS) * uint32(BM)), uint32(k % uint32(CHUNKS))
-        pixels = uint32(m // uint32(HW) * uint32(C * (HW // 2)) + m % uint32(HW) // uint32(2))
-        load_x(shared, at, x, chunk, thread, pixels, m < uint32(M))
-        load_w(shared, at, w, wi, wi, n0, chunk, thread)
+            m, chunk = uint32(m + k // uint32(tile.chunks) * uint32(tile.block_m)), uint32(k % uint32(tile.chunks))
+        pixels = uint32(m // uint32(tile.HW) * uint32(tile.C * (tile.HW // 2)) + m % uint32(tile.HW) // uint32(2))
+        load_chunk(shared, at, x, w, wi, n0, chunk, thread, pixels, m < uint32(tile.pixels))
 
     @cuda.jit(device=True, forceinline=True)
     def finish(acc, group, block):
         _, _, _, _, _, _, y, b, r, lane, row, column = block
         for j in range(0, SIZE, 4):  # a filter's two pixels are as `rows` has them
             acc[j + 1], acc[j + 2] = acc[j + 2], acc[j + 1]
-        store(acc, lane, y, b, r, uint32(row + group * uint32(BM)), column, uint32(M))
+        store(acc, lane, y, b, r, uint32(row + group * uint32(tile.block_m)), column, uint32(tile.pixels))
         if GROUPS > 1:
-            zero(acc)
+            tile.zero(acc)
 
-    run = sparse_group_pipeline(STAGES, STEP, CHUNKS, load, N, tensor_tiles.e_pitch(config), finish, GROUPS, PITCH)
+    run = sparse_group_pipeline(tile, tensor_tiles.e_pitch(config), load, finish)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=tiles.most_registers(layout))
     def kernel(x, w, wi, wc, b, r, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
         lane, warp = uint32(thread % 32), uint32(thread // 32)
-        first, n0 = uint32(block // ACROSS * GROUPS), uint32(block % ACROSS * BN)
-        count = min(uint32(GROUPS), uint32(DOWN - first))
-        warp_m, warp_n = uint32(warp // WARPS), uint32(warp % WARPS)
-        m = uint32(first * BM + thread % VECTORS * (2 * EACH))  # the first pixel of all that the thread copies
-        row, column = uint32(first * BM + warp_m * N), uint32(n0 + warp_n * FILTERS)
+        first, n0 = uint32(block // tile.across * tile.groups), uint32(block % tile.across * tile.block_n)
+        count = min(uint32(tile.groups), uint32(tile.down - first))
+        warp_m, warp_n = uint32(warp // tile.warps_n), uint32(warp % tile.warps_n)
+        m = uint32(first * tile.block_m + thread % tile.vectors * (2 * tile.each))  # the first that the thread copies
+        row, column = uint32(first * tile.block_m + warp_m * tile.warp_m), uint32(n0 + warp_n * tiles.FILTERS)
         here = (x, w, wi, n0, thread, m, y, b, r, lane, row, column)
         find(shared, wc, n0, thread)
-        zero(acc)
-        for k in range(AHEAD):
-            if k < CHUNKS or k < count * CHUNKS:
-                load(shared, uint32(k * STEP), uint32(k), here)
+        tile.zero(acc)
+        for k in range(tile.ahead):
+            if k < tile.chunks or k < count * tile.chunks:
+                load(shared, uint32(k * tile.step), uint32(k), here)
             ptx.commit()
-        a0, b0 = uint32(W0 + warp_n // 4 * (ROWS * WORDS // 2)), uint32(warp_m * (N // 64 * PITCH))
-        run(acc, shared, a0, b0, uint32(E0 + warp_n * FILTERS), lane, count, here)
+        a0 = uint32(tile.w_at + warp_n // 4 * (ROWS * WORDS // 2))
+        b0 = uint32(warp_m * (tile.warp_m // 64 * tile.x_pitch))
+        run(acc, shared, a0, b0, uint32(tile.e_at + warp_n * tiles.FILTERS), lane, count, here)
 
     return kernel
 
 
 def traffic(layer, config):
-    return rows_tiles.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
+    return rows_tiles.traffic(layer, tiles.layout_of(layer.kernel_key, layer.N, config))
 
 
 def supports(layer):
@@ -101,8 +87,8 @@ def supports(layer):
 
 @register(
     kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42", tiles=TILES,
+    needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42", tiles=tiles.TILES,
 )  # fmt: skip
 def launch(layer, config):
-    layout = layout_of(layer.kernel_key, layer.N, config)
-    return Launch((blocks(layout),), (config.threads,), shared_bytes=resources(layer, config).shared_bytes)
+    layout = tiles.layout_of(layer.kernel_key, layer.N, config)
+    return Launch((tiles.blocks(layout),), (config.threads,), shared_bytes=tiles.resources(layer, config).shared_bytes)

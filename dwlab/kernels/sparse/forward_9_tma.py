@@ -16,7 +16,7 @@ Traffic: x once for each BN filters, filters once for each BM pixels, counted as
 
 from numba import float32, uint32
 
-from dwlab.kernels.parts import bulk_sparse, ptx_bulk
+from dwlab.kernels.parts import bulk_sparse, constants, ptx_bulk
 from dwlab.kernels.parts.group_products import ROWS, WORDS
 from dwlab.kernels.parts.row_epilogue import store_rows
 from dwlab.kernels.parts.run_epilogue import store_runs
@@ -26,61 +26,68 @@ from dwlab.kernels.sparse.tma_tiles import BOX, FILTERS, TILES, blocks, layout_o
 from dwlab.target import cuda
 
 
-@by_shape
-def kernel(layer, images, config):
-    layout = layout_of(layer, images, config)
-    BM, BN, N, TILES = config.block_m, config.block_n, config.warp_m, config.groups
-    ACROSS, DOWN, EACH, PIXELS = layout.across, layout.down, layout.each, layout.pixels
+def loading(layout):
+    """load(shared, to, full, chunk, t, where): starts the boxes of a chunk of tile t, at word `to` on."""
     (LINES, WIDTH), (F, PER_FILTER), (STEPS, _) = layout.matrices
-    W0, E0, GROUPS, WARPS, MOST = layout.w_at, layout.e_at, config.warps_m, layout.warps, most_registers(config)
-    NCHW, PITCH, PARTS, (tile, arrange) = layer.layout == "NCHW", layout.x_pitch, BM // 64, layout.sums
-    SIZE, zero, C, LAST = tile.size, tile.zero, layer.C, WIDTH - 4
-    store = store_rows(layer, tile) if NCHW else store_runs(layer, layout.one, tile)
+    tile, BM, BN = constants.of(layout, C=layout.layer.C), layout.config.block_m, layout.config.block_n
+    NCHW = layout.layer.layout == "NCHW"
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, to, full, chunk, t, where):
         x, w, wi, n0, _, _, _, _, _, _ = where
         line, word = uint32(t * uint32(BM)), uint32(chunk * uint32(WORDS))
         if NCHW:
-            line = uint32(t // uint32(EACH) * uint32(C) + chunk * uint32(BOX))
-            word = uint32(t % uint32(EACH) * uint32(BM // 2))
-            for q in range(PARTS):  # what begins behind the map's last pixel would be no box
-                at = min(uint32(word + uint32(q * WORDS)), uint32(LAST))
-                ptx_bulk.copy_box_async(shared, uint32(to + uint32(q * PITCH)), x, LINES, WIDTH, BOX, line, at, full)
+            line = uint32(t // uint32(tile.each) * uint32(tile.C) + chunk * uint32(BOX))
+            word = uint32(t % uint32(tile.each) * uint32(BM // 2))
+            for q in range(BM // 64):  # what begins behind the map's last pixel would be no box
+                at = min(uint32(word + uint32(q * WORDS)), uint32(WIDTH - 4))
+                place = uint32(to + uint32(q * tile.x_pitch))
+                ptx_bulk.copy_box_async(shared, place, x, LINES, WIDTH, BOX, line, at, full)
         else:
             ptx_bulk.copy_box_async(shared, to, x, LINES, WIDTH, BM, line, word, full)
-        at, word = uint32(to + uint32(W0)), uint32(chunk * uint32(WORDS // 2))
+        at, word = uint32(to + uint32(tile.w_at)), uint32(chunk * uint32(WORDS // 2))
         ptx_bulk.copy_box_async(shared, at, w, F, PER_FILTER, BN, n0, word, full, 16)
-        ptx_bulk.copy_box_async(shared, uint32(to + uint32(E0)), wi, STEPS, F, 2, uint32(chunk * 2), n0, full, BN)
+        at = uint32(to + uint32(tile.e_at))
+        ptx_bulk.copy_box_async(shared, at, wi, STEPS, F, 2, uint32(chunk * 2), n0, full, BN)
+
+    return load
+
+
+@by_shape
+def kernel(layer, images, config):
+    layout = layout_of(layer, images, config)
+    tile, SIZE, arrange = constants.of(config, layout.tile, layout), layout.tile.size, layout.sums[1]
+    NCHW = layer.layout == "NCHW"
+    store = store_rows(layer, layout.tile) if NCHW else store_runs(layer, layout.one, layout.tile)
 
     @cuda.jit(device=True, forceinline=True)
     def finish(acc, t, where):
         _, _, _, _, y, b, r, lane, row, column = where
-        image = uint32(t // uint32(EACH) * uint32(PIXELS))
-        m = uint32(image + t % uint32(EACH) * uint32(BM) + row)
+        image = uint32(t // uint32(tile.each) * uint32(tile.pixels))
+        m = uint32(image + t % uint32(tile.each) * uint32(tile.block_m) + row)
         arrange(acc, lane)
         if NCHW:
-            store(acc, lane, y, b, r, m, column, uint32(image + uint32(PIXELS)))
+            store(acc, lane, y, b, r, m, column, uint32(image + uint32(tile.pixels)))
         else:
             store(acc, lane, y, b, r, m, column)
 
-    chunks = bulk_sparse.pipeline(layout, load, finish)
-    start, run = chunks.start, chunks.run
+    chunks = bulk_sparse.pipeline(layout, loading(layout), finish)
 
-    @cuda.jit(max_registers=MOST)
+    @cuda.jit(max_registers=most_registers(config))
     def kernel(x, w, wi, wc, b, r, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SIZE, float32)
         thread, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        first, n0 = uint32(block // ACROSS * TILES), uint32(block % ACROSS * BN)
-        end = min(uint32(first + TILES), uint32(DOWN))
-        lane, warp = uint32(thread % 32), uint32(thread // 32 % WARPS)
-        group_m, line = uint32(warp // 4 % GROUPS), uint32(warp // 4 // GROUPS * ROWS + warp % 4 * FILTERS)
-        where = (x, w, wi, n0, y, b, r, lane, uint32(group_m * N), uint32(n0 + line))
-        zero(acc)
-        start(shared, thread, first, end, where)
-        a0, b0 = uint32(W0 + line // ROWS * (ROWS * WORDS // 2)), uint32(group_m * (N * WORDS))
-        run(acc, shared, a0, b0, uint32(E0 + line), thread, first, end, where)
+        first, n0 = uint32(block // tile.across * tile.groups), uint32(block % tile.across * tile.block_n)
+        end = min(uint32(first + tile.groups), uint32(tile.down))
+        lane, warp = uint32(thread % 32), uint32(thread // 32 % tile.warps)
+        group_m, line = uint32(warp // 4 % tile.warps_m), uint32(warp // 4 // tile.warps_m * ROWS + warp % 4 * FILTERS)
+        where = (x, w, wi, n0, y, b, r, lane, uint32(group_m * tile.warp_m), uint32(n0 + line))
+        tile.zero(acc)
+        chunks.start(shared, thread, first, end, where)
+        a0 = uint32(tile.w_at + line // ROWS * (ROWS * WORDS // 2))
+        b0 = uint32(group_m * (tile.warp_m * WORDS))
+        chunks.run(acc, shared, a0, b0, uint32(tile.e_at + line), thread, first, end, where)
 
     return kernel
 

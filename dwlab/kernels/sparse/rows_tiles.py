@@ -36,8 +36,7 @@ class Layout(tensor_tiles.Layout):
     @property
     def places(self):
         """Places of a chunk without columns: a block has them all from the start, behind its chunks."""
-        *begin, columns, _ = super().places
-        return *begin, columns, columns
+        return super().places._replace(step=super().places.c_at)
 
     @property
     def every(self):
@@ -77,6 +76,12 @@ def layout_of(layer, images, config):
     return Layout(layer, one, config, steps, tile)
 
 
+def numbers(layout):
+    """As tensor_tiles.numbers. chosen: of a group of M columns; each, vectors: words of a copy, copies of a row."""
+    each, vectors = layout.vectors
+    return tensor_tiles.numbers(layout, chosen=layout.layer.form.columns, each=each, vectors=vectors)
+
+
 def config_of(layer, BM, BN, WM, WN, steps, depth):
     """The tile of blocks of BM x BN, warps of WM x WN, and so many chunks of 32 or 64 columns at a time."""
     depth = max(2, min(depth, -(-layer.kept // (STEP * steps)) + 1))
@@ -112,40 +117,38 @@ def work(layer, images, config):
 TILES = Tiles(configs, resources, work, Rates(products=3150, read=47, shared=119, written=31, start=1700, chunk=408))
 
 
-def load_rows(layout):
-    """(find, load): find(shared, wc, n0, thread), once, then load(shared, at, x, chunk, thread, pixels, inside).
+def load_chunks(layout):
+    """find(shared, wc, n0, thread), once, then load(shared, at, x, w, wi, n0, chunk, thread, pixels, inside).
 
-    find puts into shared memory, behind the chunks, where the block's columns begin, as a copy's address depends on it.
-    load starts a chunk's copies, of neighbouring rows by a thread, all at one place of them. pixels: its word of the
-    first channel; inside: whether these are pixels of the layer. Zeros take the place of what is none.
+    find puts behind the chunks where the block's columns begin, as copies' addresses depend on it. load starts a
+    chunk's copies. pixels: the thread's word of the first channel; inside: whether these are the layer's, or zeros.
     """
-    layer, config, S, (EACH, VECTORS) = layout.layer, layout.config, layout.steps, layout.vectors
-    THREADS, KEPT, V, C, HW = config.threads, layer.kept, layer.form.V, layer.C, layer.H * layer.W
-    CHOOSES, COLUMNS, M, EVERY = layer.chooses, layer.form.columns, layer.form.M, layout.every
-    C0, ALL, ROUNDS = layout.columns_at, layout.columns, STEP * S * VECTORS // THREADS
-    place_x, (copy, zeros), WIDE = layout.place_x, copies(EACH), 4 if ROUNDS % 4 == 0 else 1
+    (each, vectors), tile, load_w = layout.vectors, numbers(layout), tensor_tiles.load_filters(layout, columns=False)
+    ROUNDS, (copy, zeros) = STEP * layout.steps * vectors // layout.config.threads, copies(each)
+    WIDE, CHOOSES, EVERY = 4 if ROUNDS % 4 == 0 else 1, tile.chooses, tile.every
 
     @cuda.jit(device=True, forceinline=True)
     def words_to(channel):
         """Words from a pixel's first channel to another one, as a float32."""
-        return ptx.float_of_word(int32(channel * uint32(HW // 2)) if EVERY or channel < uint32(C) else int32(NONE))
+        inside = EVERY or channel < uint32(tile.C)
+        return ptx.float_of_word(int32(channel * uint32(tile.HW // 2)) if inside else int32(NONE))
 
     @cuda.jit(device=True, forceinline=True)
     def start_of(four, chosen, e):
         k = uint32(uint32(4) * uint32(four) + uint32(e))
-        return words_to(uint32(k // uint32(COLUMNS) * uint32(M) + uint32(chosen >> int32(8 * e) & int32(255))))
+        return words_to(uint32(k // uint32(tile.chosen) * uint32(tile.M) + uint32(chosen >> int32(8 * e) & int32(255))))
 
     @cuda.jit(device=True, forceinline=True)
     def find(shared, wc, n0, thread):
         if CHOOSES:
-            for four in range(thread, KEPT // 4, THREADS):
-                chosen = ptx.word_of_float(wc[uint32(n0 // V * (KEPT // 4) + four)])
+            for four in range(thread, tile.kept // 4, tile.threads):
+                chosen = ptx.word_of_float(wc[uint32(n0 // tile.V * (tile.kept // 4) + four)])
                 memory.store4_shared(
-                    shared, uint32(C0 + 4 * four), start_of(four, chosen, 0), start_of(four, chosen, 1),
+                    shared, uint32(tile.columns_at + 4 * four), start_of(four, chosen, 0), start_of(four, chosen, 1),
                     start_of(four, chosen, 2), start_of(four, chosen, 3)
                 )  # fmt: skip
-            for k in range(KEPT + thread, ALL, THREADS):
-                shared[uint32(C0 + k)] = ptx.float_of_word(int32(NONE))
+            for k in range(tile.kept + thread, tile.columns, tile.threads):
+                shared[uint32(tile.columns_at + k)] = ptx.float_of_word(int32(NONE))
             cuda.syncthreads()
 
     @cuda.jit(device=True, forceinline=True)
@@ -157,25 +160,24 @@ def load_rows(layout):
                 for q in range(WIDE):
                     starts[e + q] = words_to(uint32(at + uint32(q)))
             elif WIDE == 4:
-                four = uint32(uint32(C0) + at)
+                four = uint32(uint32(tile.columns_at) + at)
                 starts[e], starts[e + 1], starts[e + 2], starts[e + 3] = memory.load4_shared(shared, four)
             else:
-                starts[e] = shared[uint32(uint32(C0) + at)]
+                starts[e] = shared[uint32(uint32(tile.columns_at) + at)]
 
     @cuda.jit(device=True, forceinline=True)
-    def load(shared, at, x, chunk, thread, pixels, inside):
+    def load(shared, at, x, w, wi, n0, chunk, thread, pixels, inside):
         starts = cuda.local.array(ROUNDS, float32)
-        first, word = (
-            uint32(thread // uint32(VECTORS) * uint32(ROUNDS)),
-            uint32(thread % uint32(VECTORS) * uint32(EACH)),
-        )
-        starts_of(starts, shared, uint32(chunk * uint32(STEP * S) + first))
+        first = uint32(thread // uint32(vectors) * uint32(ROUNDS))
+        word = uint32(thread % uint32(vectors) * uint32(each))
+        starts_of(starts, shared, uint32(chunk * uint32(STEP * tile.steps) + first))
         for e in range(ROUNDS):
-            start, to = uint32(ptx.word_of_float(starts[e])), uint32(at + place_x(uint32(first + uint32(e)), word))
+            start, to = uint32(ptx.word_of_float(starts[e])), uint32(at + tile.place_x(uint32(first + uint32(e)), word))
             if EVERY or (inside and start != uint32(NONE)):
                 copy(shared, to, x, uint32(pixels + start))
             else:
                 zeros(shared, to)
+        load_w(shared, at, w, wi, wi, n0, chunk, thread)
 
     return find, load
 
@@ -195,7 +197,7 @@ def traffic(layer, layout):
 
 
 def rows_traffic(layer, layout):
-    """[requests, sectors] of `load_rows` by all blocks, of the columns that the layer's inputs of seed 0 have."""
+    """[requests, sectors] of x by `load_chunks` of all blocks, of the columns that the inputs of seed 0 have."""
     config, threads, HW, total = layout.config, layout.config.threads, layer.H * layer.W, np.zeros(2, np.int64)
     (each, across), form, down = layout.vectors, layer.form, layout.blocks // layout.across
     k = np.arange(layout.columns)

@@ -1,14 +1,15 @@
 """Tiles of sparse/forward/tensor: how blocks lie and load their filters, what a block takes, what a launch costs."""
 
 import functools
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import float32, uint32
 
+from dwlab.kernels.parts import constants, swizzle
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts import swizzle
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.mma_sparse import filter_of, filter_row, mma_sparse
 from dwlab.kernels.parts.sparse_tile import channels
@@ -28,6 +29,7 @@ SHAPES = (  # of a block's tile, pixels and filters, and of its warps'
 DEPTHS = (4, 3, 2)  # chunks in shared memory at a time
 WIDE = 64  # channels: with so few to a step a chunk has two steps
 PER_FILTER = 0.57  # words of a filter for each of its columns: weights and metadata, to words of x
+Places = namedtuple("Places", "w_at e_at c_at step")  # words at which weights, metadata and columns begin, and all
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,16 @@ class Layout:
         return -(-self.layer.kept // (STEP * self.steps))
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """Words of a chunk at which weights, metadata and columns begin, and how many there are: whole vectors."""
+    def places(self) -> Places:
         filters, warps = self.config.block_n, self.config.warps_n * self.layer.chooses
         sizes = (self.config.block_m * self.config.block_k, 8 * self.steps * filters, self.steps * e_pitch(self.config))
-        return tuple(int(n) for n in np.cumsum([*sizes, 8 * self.steps * warps]))
+        return Places(*(int(n) for n in np.cumsum([*sizes, 8 * self.steps * warps])))
+
+
+def numbers(layout, **more):
+    """What kernels read by name of a layout, its layer and pattern, and more. pixels: all; HW: of an image."""
+    layer, more = layout.layer, {"pixels": layout.one.M, "HW": layout.layer.H * layout.layer.W, **more}
+    return constants.of(layer, layout.tile, layer.form, layout, layout.places, layout.config, **more)
 
 
 @functools.lru_cache(1 << 12)
@@ -82,48 +89,49 @@ def load_filters(layout, columns=True):
 
     Rows beyond the last filter have weights of 0, and metadata of the last: all zeros would be no metadata.
     """
-    layer, config, steps, threads = layout.layer, layout.config, layout.steps, layout.config.threads
-    LINES, STEPS, ROWS, WORDS = config.block_n, layer.kept // STEP, layer.rows, layer.kept // 4
-    (W0, E0, C0, _), VECTORS, V, WF = layout.places, 2 * steps, layer.form.V, config.warp_n
-    CHOOSES, COLUMNS, LAST = layer.chooses and columns, VECTORS * config.warps_n, layer.rows // layer.form.V - 1
-    place, row_of = swizzle.place(8 * steps), filter_row(WF)
-    ROUNDS, EVEN = -(-LINES * VECTORS // threads), LINES * VECTORS % threads == 0
-    PLACES, PLACED = -(-LINES * steps // threads), LINES * steps % threads == 0
-    WHOLE, FULL = ROWS % LINES == 0, layer.kept % (STEP * steps) == 0  # nothing beyond the last row, the last column
-    CHOICES, PITCH = -(-COLUMNS // threads), e_pitch(config)
+    config, layer, each = layout.config, layout.layer, 2 * layout.steps  # vectors of a line
+    tile = numbers(
+        layout, words=layer.kept // 4, pitch=e_pitch(config), last=layer.rows // layer.form.V - 1,
+        last_step=layer.kept // STEP - 1, rounds=-(-config.block_n * each // config.threads),
+        turns=-(-config.block_n * layout.steps // config.threads), picks=-(-config.warps_n * each // config.threads),
+    )  # fmt: skip
+    EVEN, PLACED = config.block_n * each % config.threads == 0, config.block_n * layout.steps % config.threads == 0
+    CHOOSES, place, row_of = layer.chooses and columns, swizzle.place(4 * each), filter_row(config.warp_n)
+    WHOLE, FULL = layer.rows % config.block_n == 0, layer.kept % (STEP * layout.steps) == 0  # no rest of either
 
     @cuda.jit(device=True, forceinline=True)
     def load(shared, s0, w, wi, wc, n0, chunk, thread):
-        for round in range(ROUNDS):
-            vector = uint32(thread + uint32(round * threads))
-            line, word = uint32(vector // uint32(VECTORS)), uint32(vector % uint32(VECTORS) * uint32(4))
-            row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(8 * steps) + word)
-            if EVEN or vector < uint32(LINES * VECTORS):
-                to = uint32(s0 + uint32(W0) + place(line, word))
-                if (WHOLE or row < uint32(ROWS)) and (FULL or at < uint32(WORDS)):
-                    ptx.copy4_async(shared, to, w, uint32(row * uint32(WORDS) + at))
+        for round in range(tile.rounds):
+            vector = uint32(thread + uint32(round * tile.threads))
+            line, word = uint32(vector // uint32(each)), uint32(vector % uint32(each) * uint32(4))
+            row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(8 * tile.steps) + word)
+            if EVEN or vector < uint32(tile.block_n * each):
+                to = uint32(s0 + uint32(tile.w_at) + place(line, word))
+                if (WHOLE or row < uint32(tile.rows)) and (FULL or at < uint32(tile.words)):
+                    ptx.copy4_async(shared, to, w, uint32(row * uint32(tile.words) + at))
                 else:
                     ptx.store4_shared(shared, to, float32(0), float32(0), float32(0), float32(0))
-        for round in range(PLACES):
-            word = uint32(thread + uint32(round * threads))
-            if PLACED or word < uint32(LINES * steps):
-                line, step = uint32(word % uint32(LINES)), uint32(word // uint32(LINES))
-                row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(steps) + step)
+        for round in range(tile.turns):
+            word = uint32(thread + uint32(round * tile.threads))
+            if PLACED or word < uint32(tile.block_n * tile.steps):
+                line, step = uint32(word % uint32(tile.block_n)), uint32(word // uint32(tile.block_n))
+                row, at = uint32(n0 + row_of(line)), uint32(chunk * uint32(tile.steps) + step)
                 if not WHOLE:
-                    row = min(row, uint32(ROWS - 1))
+                    row = min(row, uint32(tile.rows - 1))
                 if not FULL:
-                    at = min(at, uint32(STEPS - 1))
-                to = uint32(s0 + uint32(E0) + step * uint32(PITCH) + line)
-                ptx.copy1_async(shared, to, wi, uint32(at * uint32(ROWS) + row))
+                    at = min(at, uint32(tile.last_step))
+                to = uint32(s0 + uint32(tile.e_at) + step * uint32(tile.pitch) + line)
+                ptx.copy1_async(shared, to, wi, uint32(at * uint32(tile.rows) + row))
         if CHOOSES:
-            for round in range(CHOICES):
-                vector = uint32(thread + uint32(round * threads))
-                block = min(uint32((n0 + vector // uint32(VECTORS) * uint32(WF)) // uint32(V)), uint32(LAST))
-                at = uint32(chunk * uint32(8 * steps) + vector % uint32(VECTORS) * uint32(4))
-                at = min(at, uint32(WORDS - 4))
-                if vector < uint32(COLUMNS):
-                    to = uint32(s0 + uint32(C0) + vector * uint32(4))
-                    ptx.copy4_async(shared, to, wc, uint32(block * uint32(WORDS) + at))
+            for round in range(tile.picks):
+                vector = uint32(thread + uint32(round * tile.threads))
+                block = uint32((n0 + vector // uint32(each) * uint32(tile.warp_n)) // uint32(tile.V))
+                block = min(block, uint32(tile.last))
+                at = uint32(chunk * uint32(4 * each) + vector % uint32(each) * uint32(4))
+                at = min(at, uint32(tile.words - 4))
+                if vector < uint32(tile.warps_n * each):
+                    to = uint32(s0 + uint32(tile.c_at) + vector * uint32(4))
+                    ptx.copy4_async(shared, to, wc, uint32(block * uint32(tile.words) + at))
 
     return load
 

@@ -35,13 +35,17 @@ class Layout(rows_tiles.Layout):
     @property
     def places(self):
         """Places of a chunk, which ends where the next one's lines may begin."""
-        *begin, columns, end = super().places
-        return *begin, columns, -(-end // ALIGNED) * ALIGNED
+        return super().places._replace(step=-(-super().places.step // ALIGNED) * ALIGNED)
 
     @property
     def down(self):
         """Blocks' tiles along the pixels."""
         return -(-self.one.M // self.config.block_m)
+
+    @property
+    def ahead(self):
+        """Chunks in flight while others are multiplied."""
+        return ahead(self.config.pipeline_stages, self.chunks * self.config.groups)
 
     @property
     def x_pitch(self):
@@ -98,11 +102,6 @@ def _deep(layer, images, gpu, shape, layout):
                 yield one
 
 
-def flight_of(layout):
-    """Chunks in flight while others are multiplied."""
-    return ahead(layout.config.pipeline_stages, layout.chunks * layout.config.groups)
-
-
 def most_registers(layout):
     """Registers that a thread may have so that as many blocks start as with those that it takes, in steps of 8."""
     threads = layout.config.threads
@@ -122,7 +121,7 @@ def work(layer, images, config):
     shared = read + tiles * layout.chunks * config.warps // 4 * (ROWS / 2 + config.warp_m) * LINE  # read by products
     return Work(
         blocks(layout), 4 * tiles * BM * BN * layout.chunks * STEP, read, shared, written=tiles * BM * BN * 2,
-        chunks=tiles * layout.chunks / flight_of(layout),
+        chunks=tiles * layout.chunks / layout.ahead,
     )  # fmt: skip
 
 
