@@ -10,10 +10,9 @@ NEAR that are nearest to a tile that ships, which differ from it in the fewest p
 --options: of the stage that is launched there the compiler's options and instructions, with its tile.
 
 What the journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several
-processes compile, one at a time uses the GPU, and a kernel is compiled once for all batches of its layer. A candidate
-that hangs, or keeps the GPU, costs its process alone: it is recorded as a timeout, and another process goes on. The
-last table has the sweeps, and what was left out. Exit status 1 if a problem had no right candidate or nothing was
-measured.
+processes compile, one at a time uses the GPU. A candidate that hangs, or keeps the GPU, costs its process alone: it is
+recorded as a timeout, and another process goes on. The last table has the sweeps, and what was left out. Exit status 1
+if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
@@ -29,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ from dwlab.tuning import pruning, stages, strategies
 from dwlab.tuning.pool import Pool
 from dwlab.tuning.race import Out
 from dwlab.tuning.search import FIRST, Found, SearchError, search
-from dwlab.tuning.space import Space, Subject, subject
+from dwlab.tuning.space import Space, Subject, listed, subject
 from dwlab.tuning.worker import GpuLock, Remote, Worker, WorkerError
 
 NETWORKS = VALIDATED
@@ -133,9 +132,8 @@ def near(found: Space) -> Space:
     if len(found) <= LARGEST:
         return found
     here = sorted(found.candidates, key=lambda one: _away(one, found.candidates[0]))[:NEAR]
-    values = {name: tuple(sorted({one[name] for one in here})) for name in found.parameters}
     left = {f"not among the {NEAR} nearest to the shipped tile": len(found) - len(here)}
-    return Space({name: its for name, its in values.items() if len(its) > 1}, tuple(here), {**found.rejected, **left})
+    return replace(listed(here), rejected={**found.rejected, **left})
 
 
 def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
@@ -198,16 +196,15 @@ def sweep(
 
 
 class Benches:
-    """The benches of a process, of whatever sweep a request is, each opened by its first request.
+    """The bench of a process, of whatever sweep a request is: the first request of another one closes the last.
 
-    A candidate is {"subject": id, "problem": Problem, "candidate": its own}. Benches of the same kernels stay open
-    together, so that what is compiled for one batch serves the others. make: (id, problem) -> Bench.
+    A candidate is {"subject": id, "problem": Problem, "candidate": its own}. make: (id, problem) -> Bench.
     """
 
     def __init__(self, make: Callable[[str, Problem], Any]):
         self.make = make
         self._of: Any = None
-        self._open: dict[Problem, Any] = {}
+        self._open: Any = None
 
     def open(self, request: Mapping[str, Any]) -> None:
         """Makes the bench. Raises what that raises."""
@@ -226,15 +223,13 @@ class Benches:
         return self._bench(request).resources(request["candidate"])
 
     def _bench(self, request: Mapping[str, Any]) -> Any:
-        problem = request["problem"]
-        of = request["subject"], getattr(problem, "kernel_key", problem)
+        of = request["subject"], request["problem"]
         if of != self._of:
-            for one in self._open.values():
-                getattr(one, "close", lambda: None)()
-            self._of, self._open = of, {}
-        if problem not in self._open:
-            self._open[problem] = self.make(request["subject"], problem)
-        return self._open[problem]
+            getattr(self._open, "close", lambda: None)()
+            self._of, self._open = None, None
+            self._open = self.make(*of)
+            self._of = of
+        return self._open
 
 
 def shared_bench(folder: str, lock: Any, subject: str, problem: Problem) -> stages.StageBench:

@@ -699,6 +699,34 @@ def test_what_optuna_loses():
                 same(row[f"{most} candidates"], statistics.mean(each), statistics.median(each), ninety, each[-1])
 
 
+def test_options_that_won():
+    won, plain = {}, {}
+    with lzma.open(ROOT / "dwlab/records/tuning/nvidia-h200.jsonl.xz", "rt") as lines:
+        for one in (json.loads(line)["line"] for line in lines):
+            its, options = (
+                one["key"],
+                [
+                    one["candidate"].get(name, 0)
+                    for name in ("max_registers", "min_blocks", "fastmath", "half_k", "load_hint", "store_hint")
+                ],
+            )
+            if its["subject"].endswith("@options") and one["times_us"]:
+                of = (
+                    its["subject"].removesuffix("@options"),
+                    its["problem"].replace(f" {its['dtype']}", ""),
+                    its["dtype"],
+                )
+                plain |= {of: one["times_us"]} if not any(options) else {}
+                won |= {of: one["times_us"]} if one["won"] else {}
+    shown = tables("docs/tune.md")["tuning-options"]
+    assert len({row["in force"] for row in shown}) > 5 and any(row["in force"] == "as it is" for row in shown)
+    for row in shown:
+        dtype = next(one for one in ("float16", "float32") if one in row["layer"])
+        of = row["stage"], row["layer"].replace(f" {dtype}", ""), dtype
+        before, after = (statistics.median(one[of][3:]) for one in (plain, won))
+        same(row["without (µs)"], before), same(row["with (µs)"], after), same(row["times as fast"], before / after)
+
+
 def test_a_job_step_by_step():
     file = max((ROOT / "dwlab/records/working_method").glob("*-method.json.xz"))
     steps = json.loads(lzma.open(file).read())["steps"]

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from dwlab import records
-from dwlab.kernels import choices
+from dwlab.kernels import choices, levels
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import tuned
 from dwlab.problems import Problem, layers
@@ -133,6 +133,8 @@ def predicted(parts: Parts) -> tuple[replay.Sweep, Predicted, str]:
             gpu, known, storage = replay.gpu_of(key), _of_others(what, problem), pruning.storage_of(problem)
             # of options: of the tile that is launched
             default = what.default(problem, gpu, measured=what.has_options, known=known)
+            names = next(iter(its.values())).candidate  # a level that came later is as the stage has it
+            default = {name: value for name, value in default.items() if name in names or value}
             if text(default) not in its:
                 return plain, {}, "the tile that ships today is none of its candidates"
             found = spaces[storage] = replay.recorded_space(its, default)
@@ -158,7 +160,7 @@ def _of_others(what: Subject, problem: Problem, doublings: float = 0) -> list[ch
     ]
 
 
-def apart(one: Tried) -> float:
+def shift(one: Tried) -> float:
     """How far the median of a candidate's race is from that of its first rounds, as a fraction."""
     first, raced = one.times_us[:FIRST], one.times_us[FIRST:]
     return abs(statistics.median(raced) / statistics.median(first) - 1) if raced else 0.0
@@ -181,7 +183,7 @@ def whole(journals: Iterable[Path]) -> Iterator[tuple[Key, dict[str, Tried]]]:
                 left["recorded in part"] += 1
             elif not any(one.ok for one in tried.values()):
                 left["without a right candidate"] += 1
-            elif any(apart(one) > STEADY for one in tried.values()):
+            elif any(shift(one) > STEADY for one in tried.values()):
                 left[f"timed twice with more than {STEADY:.0%} between"] += 1
             else:
                 left["swept again later"] += of in found
@@ -287,7 +289,7 @@ def tables(folder: Path) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
     return {
         "tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus,
-        "tuning-launches": lambda: launches(records.load_runs()),
+        "tuning-launches": lambda: launches(records.load_runs()), "tuning-options": lambda: options(folder),
     }  # fmt: skip
 
 
@@ -337,6 +339,25 @@ def gpus() -> Markdown:
         f"80 % of a GPU's rounds lie within {max(one[-1] / one[0] - 1 for one in ends):.1%}. "
         f"Measured on {run.where()}.",
     ])  # fmt: skip
+
+
+def options(folder: Path) -> Markdown:
+    """Every sweep of a stage's options: with those that won, and with none, medians of one race."""
+    body, places = [], set()
+    for key, tried in whole(tuned.journals(folder)):
+        if key.subject.endswith(tuned.OPTIONS) and (won := next((one for one in tried.values() if one.won), None)):
+            changed = {name: won.candidate.get(name, 0) for name in (*levels.LEVELS, *levels.INSTRUCTIONS)}
+            plain = tried[text(dict(won.candidate) | {name: 0 for name in changed if name in won.candidate})]
+            before, after = (statistics.median(one.times_us[FIRST:] or one.times_us) for one in (plain, won))
+            force = ", ".join(f"{name} {value}" for name, value in changed.items() if value) or "as it is"
+            layer = f"{key.problem}{'' if key.dtype in key.problem else f' {key.dtype}'}"
+            cells = f"{before:.2f}", f"{after:.2f}", tabular.times(before / after), force
+            body.append([key.subject.removesuffix(tuned.OPTIONS), layer, key.gpu.split()[-1], *cells])
+            versions = (f"{name} {value}" for name, value in key.versions.items())
+            places.add((*versions, key.gpu, won.date[:10]))
+    head = ["stage", "layer", "GPU", "without (µs)", "with (µs)", "times as fast", "in force"]
+    measured = "; ".join(", ".join(one) for one in sorted(places))
+    return Markdown(f"{tabular.markdown(head, sorted(body), {0, 1, 2, 6})}\n\nMeasured with {measured}.\n")
 
 
 WITHIN = 1.02

@@ -148,7 +148,7 @@ def _seen(path: Path, changed: tuple[int, ...]) -> tuple[learned.Seen, ...]:
 
 
 def proposed(sweep: Sweep, strategy: Strategy, most: int | None = None) -> Iterator[int]:
-    """The places that a strategy proposes, which is told the median of each one's first rounds."""
+    """The places that a strategy proposes, which is sent the median of first rounds."""
     proposals, sent = strategy(sweep.space), None
     with contextlib.suppress(StopIteration):
         for _ in range(len(sweep.space) if most is None else most):

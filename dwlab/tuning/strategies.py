@@ -26,7 +26,7 @@ CAUTION = 0.5
 """Standard deviations by which a candidate may be faster than it is expected to be, in the order of what is tried."""
 LEARNED = 100
 """Times from which a search learns: then it goes on in the order that it has."""
-APART = 100.0
+UNLIKE = 100.0
 """Doublings between two values that are no numbers."""
 STARTUP = 3
 """Trials that Optuna's sampler draws at random, its own are 10: a search here has 5 to 20 in all."""
@@ -105,11 +105,11 @@ def _learned(sizes: np.ndarray, seen: Sequence[int], errors: Sequence[float]) ->
 
 
 def _sizes(space: Space) -> np.ndarray:
-    """(candidates, parameters): numbers as doublings, other values APART."""
+    """(candidates, parameters): numbers as doublings, other values UNLIKE."""
     columns = [
         np.array([math.copysign(math.log2(1 + abs(one[name])), one[name]) for one in space.candidates])
         if all(isinstance(value, int | float) for value in values)
-        else APART * np.array([values.index(one[name]) for one in space.candidates])
+        else UNLIKE * np.array([values.index(one[name]) for one in space.candidates])
         for name, values in space.parameters.items()
     ]
     return np.array(columns).T.reshape(len(space), -1)
