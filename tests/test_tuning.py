@@ -336,6 +336,20 @@ def test_a_models_search_on_a_replay_is_near_the_best_after_a_twentieth_and_beat
     assert statistics.median(regrets) < 0.05 and statistics.mean(regrets) < statistics.mean(chances)
 
 
+def test_the_model_learns_from_what_it_measures():
+    """It expects nothing of the parameter that decides, which some candidates do not have."""
+    made = space.listed([{"kind": kind, "block": 2**i} | ({"more": 1} if i else {}) for i in range(8) for kind in "ab"])
+    times = [10 - (one["block"] == 64) - (one["kind"] == "b") for one in made.candidates]
+    recorded = replay.Sweep(
+        made, [Tried(one, times_us=(us,) * 4) for one, us in zip(made.candidates, times, strict=True)]
+    )
+    alike = [0.0] * len(made)
+    tried = [*replay.proposed(recorded, strategies.model(alike))]
+    first = [made.candidates[place]["kind"] for place in tried[:8]]
+    assert first.count("b") >= 6 and sorted(tried) == [*strategies.model(alike)(made)] == [*range(len(made))]
+    assert replay.regrets(recorded, strategies.model(alike)).index(0.0) < times.index(8)
+
+
 def test_an_exhaustive_search_takes_the_best_of_the_sweep():
     for seed in range(5):
         recorded, _ = sweep(seed, size=40)

@@ -87,9 +87,6 @@ def _predicted(problem: Pointwise, gpu: machine.Machine | None, here: gpus.Gpu) 
                 yield Way(problem, one, us, "predicted")
 
 
-Placed = Callable[[Sequence[float]], list[float]]
-
-
 @dataclass(frozen=True)
 class Pruned:
     """Patterns for a matrix of weights. ways: pattern, or "dense" -> the fastest way, if a stage takes it; kept: the

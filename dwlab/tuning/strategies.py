@@ -109,7 +109,7 @@ def _sizes(space: Space) -> np.ndarray:
     columns = [
         np.array([math.copysign(math.log2(1 + abs(one[name])), one[name]) for one in space.candidates])
         if all(isinstance(value, int | float) for value in values)
-        else UNLIKE * np.array([values.index(one[name]) for one in space.candidates])
+        else UNLIKE * np.array([values.index(one.get(name)) for one in space.candidates])
         for name, values in space.parameters.items()
     ]
     return np.array(columns).T.reshape(len(space), -1)
