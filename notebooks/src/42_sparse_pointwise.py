@@ -453,8 +453,8 @@ print("fastest:", named(tiles.candidates[min(range(len(tiles)), key=sweep.median
 
 # %% [markdown]
 # Below the tile lie the compiler's options and single instructions. `STAGE@options` searches these for the tile that a launch gets, and
-# what wins is in force for that tile. Counts, which is all there is without a GPU, see nothing of a cap on registers. On an H200 all
-# options of `tensor` were timed on some layers; below are three, each with its fastest option:
+# what wins is in force for that tile. Counts, which is all there is without a GPU, see nothing of a cap on registers. Below are
+# layers of which an H200 timed all options of `tensor`: without them, and with what they gave.
 
 # %% tags=["nbval-ignore-output", "folded"]
 options = subject(f"{ROWS}@options").space(layer, h100)
