@@ -454,7 +454,7 @@ print("fastest:", named(tiles.candidates[min(range(len(tiles)), key=sweep.median
 # %% [markdown]
 # Below the tile lie the compiler's options and single instructions. `STAGE@options` searches these for the tile that a launch gets, and
 # what wins is in force for that tile. Counts, which is all there is without a GPU, see nothing of a cap on registers. Below are
-# layers of which an H200 timed all options of `tensor`: without them, and with what they gave.
+# layers of which all options of `tensor` were timed: without them, and with what they gave.
 
 # %% tags=["nbval-ignore-output", "folded"]
 options = subject(f"{ROWS}@options").space(layer, h100)
@@ -468,11 +468,11 @@ for problem in (
     "N=32 C=128 F=128 H=56 W=56 NHWC float16 bias relu 2:4",
     "N=128 C=1024 F=4096 H=1 W=64 NHWC float16 64:2:16",
 ):
-    _, every = replay.find(h200, "sparse/forward/tensor@options", problem, "float16")
+    its, every = replay.find(h200, "sparse/forward/tensor@options", problem, "float16")
     as_is = next(i for i, one in enumerate(every.space.candidates) if not any(one[level] for level in every.space.parameters))
     best = every.space.candidates[every.medians.index(every.best_us)]
     changed = ", ".join(f"{level} {best[level]}" for level in every.space.parameters if best[level])
-    print(f"{problem}\n    {every.medians[as_is]:.2f} µs, {every.best_us:.2f} with {changed}")
+    print(f"{problem}\n    {its.gpu}: {every.medians[as_is]:.2f} µs, {every.best_us:.2f} with {changed}")
 
 SHARED = "N=32 C=144 F=24 H=56 W=56 NHWC float16 bias 2:4"  # swept on two GPUs
 there = [replay.find(Journal(one), "sparse/forward", SHARED, "float16") for one in journals]
