@@ -415,6 +415,8 @@ def test_every_array_of_a_stage_that_moves_16_bytes_must_begin_at_16(one):
         assert np.isnan(arrays[name].copy_to_host()).all()  # nothing started
     # A shape that the stage hands over needs no alignment.
     other = DepthwiseConv1d(2, 3, 67, 10)
+    if one.supports(other):
+        return
     arrays = {name: cuda.to_device(array) for name, array in arrays_of(other, one.path).items()}
     first = other.arrays(one.path)[0]
     long = cuda.to_device(np.concatenate([[0], host_ravel(other, one.path, first)]).astype(np.float32))
@@ -493,7 +495,7 @@ def test_an_example_is_what_the_kernel_takes(one):
     for name, array in zip(names, args[: len(names)], strict=True):
         last = name == names[-1]
         shape, whole = problem.shapes(one.path)[name], last and how.parts
-        line = (np.prod(shape),) if one.view == "words" else shape
+        line = (np.prod(shape),) if one.view in ("words", "line") else shape
         assert array.shape == (one.workspace_shape(problem) if whole else line)
         assert array.dtype == np.float32
         if name in problem.outputs(one.path):

@@ -118,7 +118,7 @@ def types_of(stage: Stage, problem: Problem) -> tuple[Any, ...]:
     arrays = []
     for name in problem.slots(stage.path):
         kind = from_dtype(problem.storage_of(name))
-        if view == "elements" and kind.bitwidth == 16:
+        if view in ("elements", "line") and kind.bitwidth == 16:
             kind = types.uint16
         elif view == "words" or problem.op == "depthwise1d":  # whose rows of 16 bits are words in any other view
             kind = types.float32

@@ -91,8 +91,8 @@ def _view(one: Stage, problem: Problem) -> str:
     """The text that makes an array what the kernel gets."""
     words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
     view = one.view_of(problem)
-    if view == "elements":
-        return words.replace("float32", "uint16")
+    if view in ("elements", "line"):
+        return ".reshape(-1)" * (view == "line") + words.replace("float32", "uint16")
     if problem.op == "depthwise1d" and view != "words":
         return words
     return {"shaped": "", "flat": ".reshape(-1)"}.get(view, f".reshape(-1){words}")

@@ -319,10 +319,12 @@ def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any, view: str) -> Any:
     """The tensor's memory as kernels get it (registry.words)."""
+    if view in ("elements", "line"):
+        shape = tuple(tensor.shape) if view == "elements" else (tensor.numel(),)
+        dtype = "float32" if problem.dtype_of(name) == "float32" else "uint16"
+        return _array_at(tensor.device.index, tensor.data_ptr(), shape, dtype)
     if problem.dtype_of(name) == "float32" or view == "words":
         return memory_of(tensor, words=view == "words")
-    if view == "elements":
-        return _array_at(tensor.device.index, tensor.data_ptr(), tuple(tensor.shape), "uint16")
     B, H, L = tensor.shape
     return _array_at(tensor.device.index, tensor.data_ptr(), (B, H, L // 2), "float32")
 

@@ -165,9 +165,10 @@ def dtypes_of(kernel: Any) -> tuple[str, ...]:
     return kernel.dtypes if isinstance(kernel, ByShape) else _FLOAT32
 
 
-VIEWS = ("shaped", "flat", "words", "elements")
+VIEWS = ("shaped", "flat", "words", "elements", "line")
 """How a kernel gets its arrays: as they are, as one row of elements, as one row of float32 words, all the same memory,
-or as they are with elements of 16 bits as uint16. Instructions that move 16 bytes do not ask what is in them."""
+or as they are, or one row, with elements of 16 bits as uint16. Instructions that move 16 bytes do not ask what is in
+them."""
 
 
 def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
@@ -175,8 +176,9 @@ def words(problem: Problem, name: str, array: Any, view: str = "shaped") -> Any:
 
     Rows of a DepthwiseConv1d stored in 16 bits are words, two elements in each, along the last axis, or "elements".
     """
-    if view == "elements":
-        return array if array.dtype == np.float32 else array.view(np.uint16)
+    if view in ("elements", "line"):
+        array = array if array.dtype == np.float32 else array.view(np.uint16)
+        return array.reshape(_product(array.shape)) if view == "line" else array
     if view != "shaped":
         flat = array.reshape(_product(array.shape))
         return flat if view == "flat" or flat.dtype == np.float32 else flat.view(np.float32)

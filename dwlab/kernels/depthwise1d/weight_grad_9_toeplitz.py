@@ -1,0 +1,168 @@
+"""Toeplitz: many taps on tensor cores, as a product of two matrices that both are rows as they lie in memory.
+
+Of matrices whose rows are 16 neighbouring times of dy and of x, each diagonal of the product adds up to one tap of dw
+(lag_products.py): K taps need K + 15 columns, so K of K + 15 products count, and what the row's length is, or where it
+begins in memory, matters to loads alone. So this takes any row and any number of taps.
+
+A block has a channel, up to some 490 of its taps and its share of the channel's tiles: a piece of one row, or short
+rows side by side. Its warps share the columns, up to 128 each, or the times; the next tile is in flight meanwhile. In
+16 bits one product does; of float32 each number is split in two tf32 and three are made (parts/mma_tf32.py). At the end
+warps meet in shared memory, one after the other, and a thread adds up a diagonal; blocks of a channel meet by a second
+kernel: the same bits in every run. What is not finite meets zeros beyond its row: NaN for any tap of its channel.
+
+Predicted, of (797, 30, 294, 320) in float32 on an H200: 60,000 steps of 8 times 16 times and 42 tiles of three mma are
+7.5 million, 57,000 a multiprocessor, 52 µs at 0.62 a clock; splitting, loads and sums are 66 µs of issue slots. Where
+each of the three mma waited for the one before, 170 µs were measured: so four tiles take turns.
+Traffic: for each chunk of taps dy once and x with a halo of its taps for each tile; the parts.
+"""
+
+import numpy as np
+from numba import float32, uint32, uint64
+
+from dwlab.kernels.depthwise1d.lag_products import EDGE, multiplying, plan_of, staging, value
+from dwlab.kernels.parts import constants
+from dwlab.kernels.parts.mma_tf32 import FEWEST
+from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
+from dwlab.target import cuda
+
+FEW = 4  # tiles that a block takes rather than a second launch
+BLOCKS = 1056  # that share the tiles, if there are more
+
+
+@by_shape
+def kernel(L, K, SHIFT, DTYPE):
+    one = plan_of(L, K, SHIFT, DTYPE)
+    of_dy, of_x, multiply = (
+        staging(one, one.span, one.own),
+        staging(one, one.wide // one.side, one.wide),
+        multiplying(one),
+    )
+    one = constants.of(one, first=one.held * of_dy.rounds, warp=one.tiles // 2 * one.words)
+    SUMS, WORDS, WAITING = (
+        4 * one.tiles,
+        max(one.x_at + one.wide * one.words, EDGE * one.lines),
+        one.first + one.held * of_x.rounds,
+    )
+    VALUE = value(DTYPE)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load(values, dy, x, item, entries, channels, h, before):
+        b0 = uint32(item // uint32(one.pieces))
+        t0 = uint32(uint32(item - b0 * uint32(one.pieces)) * uint32(16 * one.span))
+        b0, pitch = uint32(b0 * uint32(one.side)), uint32(channels * uint32(one.L))
+        row = (uint64(b0) * uint64(channels) + uint64(h)) * uint64(one.L)
+        there = min(uint32(one.side), uint32(entries - b0))
+        of_dy.load(values, 0, dy, row, pitch, there, t0)
+        of_x.load(values, one.first, x, row, pitch, there, uint32(t0 + before))
+
+    @cuda.jit
+    def kernel(dy, x, parts, shift, entries):
+        pool = cuda.shared.array(WORDS, float32, 16)
+        acc = cuda.local.array(SUMS, float32)
+        values = cuda.local.array(WAITING, VALUE)
+        lane, warp = uint32(uint32(cuda.threadIdx.x) % uint32(32)), uint32(uint32(cuda.threadIdx.x) // uint32(32))
+        column, deep = uint32(warp % uint32(one.across)), uint32(warp // uint32(one.across))
+        step, channels, entries = uint32(parts.shape[0]), uint32(parts.shape[1]), uint32(entries)
+        part = uint32(uint32(cuda.blockIdx.x) // channels)
+        h, j0 = uint32(uint32(cuda.blockIdx.x) - part * channels), uint32(uint32(cuda.blockIdx.y) * uint32(one.taps))
+        items = uint32(uint32(entries + uint32(one.side - 1)) // uint32(one.side) * uint32(one.pieces))
+        item, before = part, uint32(uint32(shift) - j0 - uint32(one.last))  # before the row it wraps
+        if before >= uint32(one.L) and uint32(before + uint32(one.reach)) >= uint32(one.reach):
+            items = uint32(0)  # no x meets a dy
+        for k in range(SUMS):
+            acc[k] = float32(0)
+        if item < items:
+            load(values, dy, x, item, entries, channels, h, before)
+        while item < items:
+            of_dy.store(pool, uint32(0), values, 0)
+            of_x.store(pool, uint32(one.x_at), values, one.first)
+            cuda.syncthreads()
+            b0 = uint32(item // uint32(one.pieces) * uint32(one.side))
+            item = uint32(item + step)
+            if item < items:  # in flight meanwhile
+                load(values, dy, x, item, entries, channels, h, before)
+            k = uint32(deep * uint32(one.depth))
+            while k < min(uint32(one.side), uint32(entries - b0)) * uint32(one.span):
+                multiply(acc, pool, k, uint32(uint32(one.x_at) + column * uint32(one.warp)), lane)
+                k = uint32(k + uint32(one.deep * one.depth))
+            cuda.syncthreads()
+        row, column = uint32(lane // uint32(4)), uint32(column * uint32(8 * one.tiles) + lane % uint32(4) * uint32(2))
+        for other in range(one.deep):
+            if deep == other:
+                for i in range(one.tiles):
+                    for e in range(4):
+                        at = uint32(uint32(row + uint32(e // 2 * 8)) * uint32(one.lines) + column)
+                        at = uint32(at + uint32(8 * i + e % 2))
+                        pool[at] = acc[4 * i + e] + (pool[at] if other > 0 else float32(0))
+            cuda.syncthreads()
+        j = uint32(cuda.threadIdx.x)
+        while j < uint32(one.taps) and uint32(j0 + j) < uint32(parts.shape[2]):
+            total = float32(0)
+            for m in range(16):
+                total += pool[uint32(uint32(m * one.lines + m + one.last) - j)]
+            parts[part, h, uint32(j0 + j)] = total
+            j = uint32(j + uint32(cuda.blockDim.x))
+
+    return kernel
+
+
+def shares(problem):
+    """(the plan, blocks that share a channel, chunks of its taps)."""
+    one = plan_of(problem.L, problem.K, problem.shift, problem.dtype)
+    items, chunks = -(-problem.B // one.side) * one.pieces, -(-problem.K // one.taps)
+    return one, 1 if items <= FEW else min(items, -(-BLOCKS // (problem.H * chunks))), chunks
+
+
+def traffic(problem):
+    """dy and x with its halo for each tile and chunk of taps that meet in it; the parts."""
+    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    one, parts, _ = shares(problem)
+    per_sector, times, threads, halo = 32 // problem.itemsize, EDGE * one.span, one.threads, one.wide // one.side
+    loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
+
+    def alike(item):
+        """Tiles whose rows begin alike in their sectors, and are cut off alike."""
+        b0, t0 = item // one.pieces * one.side, item % one.pieces * times
+        inner = K + EDGE <= t0 and t0 + EDGE * halo + K <= L
+        return b0 * H * L % per_sector, t0 % per_sector if inner else -1 - t0, min(one.side, B - b0)
+
+    tiles = grouped(range(-(-B // one.side) * one.pieces), alike)
+    for j0 in range(0, K, one.taps):
+        j = np.arange(-(-one.taps // threads) * threads).reshape(-1, threads)
+        there = (j < one.taps) & (j0 + j < K)
+        for line in range(parts * H):
+            stores += warp_traffic(np.where(there, line * K + j0 + j, -1))
+        before = shift - j0 - one.last
+        if not -one.reach <= before < L:
+            continue
+        for (_, _, rows), item, often in tiles:
+            b0, t0 = item // one.pieces * one.side, item % one.pieces * times
+            for edges, total, first in ((one.span, one.own, t0), (halo, one.wide, t0 + before)):
+                i = np.arange(-(-total * EDGE // (one.held * threads)) * threads).reshape(-1, threads) * one.held
+                r = i // (edges * EDGE)
+                for t in first + i - r * edges * EDGE + np.arange(1 if one.width == 4 else one.held)[:, None, None]:
+                    inside = (r < rows) & (0 <= t) & (t < L)
+                    for h in range(min(H, per_sector)):  # the channels per_sector further lie alike
+                        many = often * len(range(h, H, per_sector))
+                        loads += many * warp_traffic(np.where(inside, ((b0 + r) * H + h) * L + t, -1), per_sector)
+    return Traffic(*loads.tolist(), *stores.tolist())
+
+
+def supports(problem):
+    one = plan_of(problem.L, problem.K, problem.shift, problem.dtype)
+    return problem.B * problem.L >= FEWEST and one.side * problem.H * problem.L < 2**32
+
+
+HALVES = ("ldmatrix_x4_trans",)
+
+
+@register(
+    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/tiles", view="line",
+    aligned=16,
+    needs={"float32": ("mma_tf32",), "float16": ("mma_f16", *HALVES), "bfloat16": ("mma_bf16", *HALVES)},
+)  # fmt: skip
+def launch(problem):
+    fits_uint32(problem)
+    one, parts, chunks = shares(problem)
+    return Launch((problem.H * parts, chunks), (one.threads,), (problem.shift, problem.B), parts=parts)
