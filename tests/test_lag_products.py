@@ -44,14 +44,16 @@ def test_any_row_and_any_number_of_taps(dtype, B, H, L, K, left):
 
 
 @each_dtype
-@pytest.mark.parametrize("padding", ["causal", "same", 0])
-def test_nothing_comes_from_other_channels(dtype, padding):
-    problem = DepthwiseConv1d(5, 4, 21, 5, padding, dtype)
+@pytest.mark.parametrize("L, K, padding", [(21, 5, "causal"), (21, 5, 0), (1025, 20, "same"), (60, 530, "causal")])
+def test_a_nan_meets_the_taps_that_see_it_and_no_other(dtype, L, K, padding):
+    problem = DepthwiseConv1d(5, 4, L, K, padding, dtype)
     inputs = problem.inputs(ONE.path)
-    for name in ("dy", "x"):
-        inputs[name][:, ::2] = problem.nans(name, ONE.path).ravel()[0]
-    dw = run(problem, inputs)
-    assert np.isnan(dw[::2]).all() and np.isfinite(dw[1::2]).all()
+    for name, channel, places in (("x", 0, (0, L - 1)), ("dy", 1, (L // 2,)), ("dy", 2, (0, L - 3)), ("x", 2, (3,))):
+        inputs[name][3, channel, places] = problem.nans(name, ONE.path).ravel()[0]
+    want, dw = reference(problem, ONE.path, inputs)["dw"], run(problem, inputs)
+    np.testing.assert_array_equal(np.isnan(dw), np.isnan(want))
+    finite = np.isfinite(want)
+    assert (np.abs(dw - want)[finite] <= 1e-3 * np.abs(want).max(initial=1, where=finite)).all()
 
 
 def test_it_is_the_same_in_every_run_and_takes_what_32_bits_count():

@@ -700,23 +700,15 @@ def test_what_optuna_loses():
 
 
 def test_options_that_won():
+    options = ("max_registers", "min_blocks", "fastmath", "half_k", "load_hint", "store_hint")
     won, plain = {}, {}
     with lzma.open(ROOT / "dwlab/records/tuning/nvidia-h200.jsonl.xz", "rt") as lines:
         for one in (json.loads(line)["line"] for line in lines):
-            its, options = (
-                one["key"],
-                [
-                    one["candidate"].get(name, 0)
-                    for name in ("max_registers", "min_blocks", "fastmath", "half_k", "load_hint", "store_hint")
-                ],
-            )
+            its = one["key"]
             if its["subject"].endswith("@options") and one["times_us"]:
-                of = (
-                    its["subject"].removesuffix("@options"),
-                    its["problem"].replace(f" {its['dtype']}", ""),
-                    its["dtype"],
-                )
-                plain |= {of: one["times_us"]} if not any(options) else {}
+                layer, dtype = its["problem"].replace(f" {its['dtype']}", ""), its["dtype"]
+                of = its["subject"].removesuffix("@options"), layer, dtype
+                plain |= {of: one["times_us"]} if not any(one["candidate"].get(name) for name in options) else {}
                 won |= {of: one["times_us"]} if one["won"] else {}
     shown = tables("docs/tune.md")["tuning-options"]
     assert len({row["in force"] for row in shown}) > 5 and any(row["in force"] == "as it is" for row in shown)

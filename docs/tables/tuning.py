@@ -302,11 +302,17 @@ def _claims(found: list[Row]) -> str:
     ]  # fmt: skip
     head = ["sweeps", "search", *(f"{most} candidates" for most in BUDGETS)]
     large = [one for one in found if one.regrets and one.space >= HUNDRED]
+    sizes = {
+        learned.layer_of(one.problem): one.stage for one in sorted(large, key=lambda one: one.stage)
+    }  # sparse/ last
+    pruned = sum(one.startswith("sparse/") for one in sizes.values())
     of = {(learned.layer_of(one.problem), *re.findall(r"\d+:[\d:]+", one.problem)) for one in large}
     stages = {id.removesuffix(tuned.OPTIONS) for one in large for id in one.stages}
     return (
-        f"{tabular.markdown(head, body, {0, 1})}\n\nThe spaces of {HUNDRED} candidates and more are of {len(of)} "
-        f"layers, {sum(len(one) > 1 for one in of)} of them with sparse filters, and of {len(stages)} stages.\n"
+        f"{tabular.markdown(head, body, {0, 1})}\n\nThe spaces of {HUNDRED} candidates and more are of {len(sizes)} "
+        f"layers by their sizes, {pruned} of them with sparse filters; "
+        f"each pattern of these counted by itself, of {len(of)} and {sum(len(one) > 1 for one in of)}. They are of "
+        f"{len(stages)} stages, on {' and '.join(sorted({one.gpu for one in large}))}.\n"
     )
 
 

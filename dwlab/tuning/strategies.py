@@ -4,8 +4,8 @@ A strategy is a generator that yields a place in the space and is sent what came
 failed. It never proposes a place twice, and place 0, the shipped default, always comes first.
 
 The model's prediction is the mean of a Gaussian process over candidates, which learns from each time that is measured:
-how slow all are (LEVEL, of the logarithm of times), and where the prediction is wrong (SPREAD), which is alike for
-candidates of which few parameters differ by few doublings (REACH).
+how slow all are (LEVEL, of the logarithm of times), and what each parameter's value adds whatever the others are
+(SPREAD), which is alike for values that differ by few doublings (REACH). So a value that was not tried is worth a try.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 import numpy as np
 
 from dwlab.problems import nearest
-from dwlab.tuning.learned import alike
 from dwlab.tuning.space import Space
 
-LEVEL, SPREAD, REACH, NOISE = 1.0, 0.1, 2.0, 0.01
+LEVEL, SPREAD, REACH, NOISE = 1.0, 0.1, 0.5, 0.01
 CAUTION = 0.5
 """Standard deviations by which a candidate may be faster than it is expected to be, in the order of what is tried."""
 LEARNED = 100
@@ -56,16 +55,12 @@ def named(name: str, seed: int = 0, predicted: Sequence[float] | None = None) ->
     return exhaustive if name == "exhaustive" else random(seed)
 
 
-def _each(places: Iterable[int]) -> Proposals:
-    for place in places:  # noqa: UP028 (a plain iterator cannot be sent anything)
-        yield place
-
-
 def ordered(places: Iterable[int]) -> Strategy:
     """The places in this order."""
 
     def propose(space: Space) -> Proposals:
-        yield from _each(dict.fromkeys((0, *places)))
+        for place in dict.fromkeys((0, *places)):  # noqa: UP028 (a plain iterator cannot be sent anything)
+            yield place
 
     return propose
 
@@ -98,9 +93,11 @@ def model(predicted: Sequence[float]) -> Strategy:
 
 def _learned(sizes: np.ndarray, seen: Sequence[int], errors: Sequence[float]) -> np.ndarray:
     """What is added to each prediction, less CAUTION."""
-    covariance = LEVEL**2 + SPREAD**2 * alike(sizes[seen], sizes)
+    covariance = np.full((len(seen), len(sizes)), LEVEL**2)
+    for values in sizes.T:
+        covariance += SPREAD**2 * np.exp(-np.abs(values[seen][:, None] - values))
     noisy = covariance[:, seen] + NOISE**2 * np.eye(len(seen))
-    variance = LEVEL**2 + SPREAD**2 - (covariance * np.linalg.solve(noisy, covariance)).sum(0)
+    variance = LEVEL**2 + SPREAD**2 * sizes.shape[1] - (covariance * np.linalg.solve(noisy, covariance)).sum(0)
     return np.linalg.solve(noisy, errors) @ covariance - CAUTION * np.sqrt(np.maximum(variance, 0.0))
 
 
@@ -117,7 +114,7 @@ def _sizes(space: Space) -> np.ndarray:
 
 def exhaustive(space: Space) -> Proposals:
     """All, in the space's order."""
-    yield from _each(range(len(space)))
+    yield from ordered(range(len(space)))(space)
 
 
 def random(seed: int) -> Strategy:
@@ -126,7 +123,7 @@ def random(seed: int) -> Strategy:
     def propose(space: Space) -> Proposals:
         rest = list(range(1, len(space)))
         _random.Random(seed).shuffle(rest)
-        yield from _each((0, *rest))
+        yield from ordered(rest)(space)
 
     return propose
 
