@@ -24,14 +24,15 @@ from dwlab.target import cuda
 
 
 @by_shape
-def kernel(K, SHIFT, DTYPE, REVERSE, bias=False, activation="none"):
+def kernel(K, SHIFT, DTYPE, REVERSE, SHORT, bias=False, activation="none"):
     """kernel(x, w, y, …): y[t] += w[j] * x[t + SHIFT - j]; with REVERSE w[K-1-j]. All arrays are lines of words.
 
     With bias that of a channel stands behind its K taps in w.
     """
-    EACH, WORDS = pieces.elements(DTYPE), 4 + sum(flat_rows.neighbours(K, SHIFT, DTYPE))
-    TAPS, load, load_filter = K + bias, flat_rows.load(K, SHIFT, DTYPE), flat_rows.load_filter(K + bias)
+    EACH, WORDS = pieces.elements(DTYPE), 4 + sum(flat_rows.neighbours(K, SHIFT, DTYPE, SHORT))
+    TAPS, load, load_filter = K + bias, flat_rows.load(K, SHIFT, DTYPE, SHORT), flat_rows.load_filter(K + bias)
     within, across = flat_rows.convolve(K, SHIFT, DTYPE, REVERSE, bias, activation)
+    convolve_short = flat_rows.convolve_short(K, SHIFT, DTYPE, REVERSE, bias, activation, SHORT)
     store = flat_rows.store(DTYPE)
 
     @cuda.jit
@@ -48,14 +49,17 @@ def kernel(K, SHIFT, DTYPE, REVERSE, bias=False, activation="none"):
             t0 = uint32(element - row * uint32(length))  # the first element's place in its row,
             left = uint32(uint32(length) - t0)  # and how many this row still has
             h = uint32(row - quotient(row, uint32(by_channels), uint32(half_channels)) * uint32(channels))
-            load_filter(first, w, h)
-            if uint32(length) >= LONG and t0 >= K - 1 - SHIFT and left >= EACH + SHIFT:
-                within(sums, words, first)
+            if SHORT:
+                convolve_short(sums, words, w, t0, h, channels)
             else:
-                if left < EACH:
-                    h = uint32(h + uint32(1)) if uint32(h + uint32(1)) < uint32(channels) else uint32(0)
-                load_filter(last, w, h)
-                across(sums, words, first, last, t0, left)
+                load_filter(first, w, h)
+                if uint32(length) >= LONG and t0 >= K - 1 - SHIFT and left >= EACH + SHIFT:
+                    within(sums, words, first)
+                else:
+                    if left < EACH:
+                        h = uint32(h + uint32(1)) if uint32(h + uint32(1)) < uint32(channels) else uint32(0)
+                    load_filter(last, w, h)
+                    across(sums, words, first, last, t0, left)
             store(y, word, stop, sums)
 
     return kernel
