@@ -26,12 +26,17 @@ THREADS = 128  # of a block, a piece each
 LONG = 512  # elements of rows that end in so few warps that these, and no others, may take a way of their own
 
 
-def neighbours(K: int, shift: int, dtype: str, short: int = 0) -> tuple[int, int]:
-    """Words before a piece and behind it that its sums need: 0, 1, 2, 4 or 8, as they are loaded."""
-    each = pieces.elements(dtype)
-    others = short - math.gcd(short, each) if short else K  # elements that a row has beyond a piece's end, at most
-    before, behind = (-(-min(count, others) * 4 // each) for count in (K - 1 - shift, shift))
+def neighbours(K: int, shift: int, dtype: str) -> tuple[int, int]:
+    """Words before a piece and behind it that its sums need: 1, 2, 4 or 8, as they are loaded."""
+    before, behind = (-(-count * 4 // pieces.elements(dtype)) for count in (K - 1 - shift, shift))
     return tuple(words if words < 3 else -(-words // 4) * 4 for words in (before, behind))
+
+
+def reached(K: int, shift: int, dtype: str, length: int) -> tuple[int, int]:
+    """K and shift of a convolution with as few neighbours as a piece of short rows of this length needs; 0: no such."""
+    others = length - math.gcd(length, pieces.elements(dtype)) if length else K  # of a row, beyond a piece's end
+    before, behind = min(K - 1 - shift, others), min(shift, others)
+    return before + behind + 1, behind
 
 
 def magic(divisor: int) -> tuple[int, int]:
@@ -47,9 +52,9 @@ def quotient(n, multiplier, halvings):
 
 
 @functools.cache
-def load(K: int, shift: int, dtype: str, short: int = 0) -> Any:
+def load(K: int, shift: int, dtype: str) -> Any:
     """load(words, x, word, stop): the piece of x at `word` and its neighbours; 0 in place of what is not in x."""
-    before, behind = neighbours(K, shift, dtype, short)
+    before, behind = neighbours(K, shift, dtype)
     where = (
         [(k - before, before) for k in range(0, before, 4)] + [(0, 4)] + [(4 + k, behind) for k in range(0, behind, 4)]
     )
@@ -214,45 +219,42 @@ def _at(k: int, before: int, tap: int, step: int, count: int, own: bool, way: in
 
 
 @functools.cache
-def convolve_short(K: int, shift: int, dtype: str, reverse: bool, bias: bool, activation: str, short: int) -> Any:
-    """sums_up(sums, words, w, t0, h, channels): the sums of a piece of rows of length `short`, wherever they end.
-
-    t0: the first element's place in its row, of channel h.
+def convolve_short(K: int, shift: int, dtype: str, reverse: bool, bias: bool, activation: str, length: int) -> Any:
+    """add_up(sums, words, w, t0, h, channels): the sums of a piece of rows of this length, any number of which may end
+    in it. t0: the first element's place in its row, of channel h.
     """
-    if not short:
+    if not length:
         return in_sequence([])
-    each, (before, behind) = pieces.elements(dtype), neighbours(K, shift, dtype, short)
-    count, skip = before + 4 + behind, short - math.gcd(short, each)  # t0 at most; 0 where rows begin with pieces
+    each, (before, behind) = pieces.elements(dtype), neighbours(*reached(K, shift, dtype, length), dtype)
+    count, most = before + 4 + behind, length - math.gcd(length, each)  # t0 at most, 0 where rows begin with pieces
     both, activated, unpack = count * each // 4 + count, activate(activation), elements(count, dtype)
-    form = (K, shift, each, before * each // 4, count * each // 4, reverse, bias, short)
-    add_rows = in_sequence([_row(r, *form) for r in range((skip + each - 1) // short + 1)])
+    form = (K, shift, each, before * each // 4, count * each // 4, reverse, bias, length)
+    add_rows = in_sequence([_row(r, *form) for r in range(_rows(each, length))])
 
     @cuda.jit(device=True, forceinline=True)
-    def sums_up(sums, words, w, t0, h, channels):
+    def add_up(sums, words, w, t0, h, channels):
         x = cuda.local.array(both, float32)
         unpack(x, words)
         for k in range(each):
             sums[k] = float32(0)
-        add_rows(sums, x, w, uint32(t0 if skip else 0), h, channels)
+        add_rows(sums, x, w, uint32(t0 if most else 0), h, channels)
         for k in range(each):
             sums[k] = activated(sums[k])
 
-    return sums_up
+    return add_up
 
 
-def _row(
-    r: int, K: int, shift: int, each: int, before: int, count: int, reverse: bool, bias: bool, length: int
-) -> Any:
-    """The sums of the piece's r-th row, whose elements it has of x, and 0 in place of all others.
+def _rows(each: int, length: int) -> int:
+    """Rows of this length that a piece has elements of, at most."""
+    return (length - math.gcd(length, each) + each - 1) // length + 1
 
-    What is never in this row, wherever it begins, is left out: of elements, and of taps.
-    """
+
+def _row(r: int, K: int, shift: int, each: int, before: int, count: int, reverse: bool, bias: bool, length: int) -> Any:
+    """Adds up the r-th row of a piece, from its elements in x and 0 in place of all others: a NaN stays in its row."""
     size, (own, step) = K + bias, (K - 1 - shift, -1) if reverse else (shift, 1)
-    load_taps = load_filter(size)
-    first, stop = r * length - length + math.gcd(length, each), (r + 1) * length  # may be in it, from the piece's first
-    low, high = max(first, -before), min(stop, count - before)
-    begin, end = max(first, 0), min(stop, each)
-    least, most = max(0, own - length + 1), min(K, own + length)
+    load_taps, least, most = load_filter(size), max(0, own - length + 1), min(K, own + length)  # taps that may meet it
+    begin, end = (r - 1) * length + math.gcd(length, each), (r + 1) * length  # where it may be, from the piece's first
+    low, high, begin, end = max(begin, -before), min(end, count - before), max(begin, 0), min(end, each)
 
     @cuda.jit(device=True, forceinline=True)
     def add(sums, x, w, t0, h, channels):
@@ -310,7 +312,7 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     last = whole + (rest > 0) - 1
     first = np.arange(0, last + 1, 32)  # pieces of a warp
     end = np.minimum(first + 31, last)
-    before, behind = neighbours(K, shift, problem.dtype, short(problem))
+    before, behind = neighbours(*reached(K, shift, problem.dtype, short(problem)), problem.dtype)
     stores = _line(first, np.minimum(end, whole - 1)) + rest
     loads = stores.copy()
     for away in range(-(-before // 4), 0, -1):
@@ -320,7 +322,7 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
         loads += _line(first + away, np.minimum(end, (stop - width) // 4 - away) + away)
         loads += rest if rest < width else 0
     if short(problem):
-        return Traffic(*(loads + _filters_of_pieces(last + 1, H, L, K, each)).tolist(), *stores.tolist())
+        return Traffic(*(loads + _filters_of_short(last + 1, H, L, K, each)).tolist(), *stores.tolist())
     step = math.gcd(K, 4)
     row, through = first * each // L, end * each // L  # of the lanes' first elements
     for k in range(0, K, step):
@@ -351,15 +353,15 @@ def _filters(row: np.ndarray, through: np.ndarray, H: int, K: int, k: int) -> np
     return np.array([np.count_nonzero(through >= row), np.count_nonzero(np.diff(sectors, axis=0, prepend=-1))])
 
 
-def _filters_of_pieces(count: int, H: int, L: int, K: int, each: int) -> np.ndarray:
-    """[requests, sectors] of warps whose lanes load the filters of all short rows that a piece may have."""
-    warps, period = -(-count // 32), H * L // math.gcd(H * L, 32 * each)  # so many warps on, filters are the same ones
-    warp = np.append(np.arange(min(warps - 1, period)), warps - 1)  # the last one may lack lanes
+def _filters_of_short(count: int, H: int, L: int, K: int, each: int) -> np.ndarray:
+    """[requests, sectors] of warps whose lanes, a piece each, load the filters of all short rows that one may have."""
+    warps, period = -(-count // 32), H * L // math.gcd(H * L, 32 * each)  # so many warps on they load the same ones
+    warp = np.append(np.arange(min(warps - 1, period)), warps - 1)  # in the last one lanes may have no piece
     times = np.append((warps - 2 - warp[:-1]) // period + 1, 1)
     row = np.minimum(warp[:, None] * 32 + np.arange(32), count - 1) * each // L
     found = np.zeros(2, int)
-    for r in range((L - math.gcd(L, each) + each - 1) // L + 1):
+    for r in range(_rows(each, L)):
         for k in range(0, K, math.gcd(K, 4)):
             sectors = np.sort(((row + r) % H * K + k) // 8)
-            found += warps, ((np.diff(sectors) > 0).sum(axis=1) + 1) @ times
+            found += warps, (np.count_nonzero(np.diff(sectors), axis=1) + 1) @ times
     return found
