@@ -56,6 +56,7 @@ def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, lef
 @example(B=40, H=40, short=0.0, K=9, left=0.3)  # rows of one element
 @example(B=40, H=7, short=1.0, K=9, left="same")
 @example(B=37, H=3, short=0.2, K=1, left="causal")
+@example(B=1, H=1, short=0.9, K=6, left="causal")  # fewer pieces than a lane looks ahead
 def test_short_rows_are_right_and_counted_and_keep_what_is_not_finite(one, dtype, B, H, short, K, left):
     L = 1 + round(short * (pieces.elements(dtype) + K - 3))
     problem = DepthwiseConv1d(B, H, L, K, left if isinstance(left, str) else round(left * (K - 1)), dtype)

@@ -320,7 +320,7 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     for away in range(1, -(-behind // 4) + 1):
         width = min(behind, 4)
         loads += _line(first + away, np.minimum(end, (stop - width) // 4 - away) + away)
-        loads += rest if rest < width else 0
+        loads += rest if rest < width and away <= whole else 0
     if short(problem):
         return Traffic(*(loads + _filters_of_short(last + 1, H, L, K, each)).tolist(), *stores.tolist())
     step = math.gcd(K, 4)
