@@ -10,6 +10,7 @@ from parts import most
 
 from dwlab.judge.check import check
 from dwlab.judge.formulas import compare
+from dwlab.kernels import registry
 from dwlab.kernels.depthwise1d import flat_rows
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.registry import StageError, stage
@@ -43,6 +44,51 @@ def test_rows_of_any_length_are_right_and_counted(one, dtype, B, H, more, K, lef
     (want,), (allowed,) = (found(problem, one.path, inputs).values() for found in (reference, allowed_error))
     assert (np.abs(run(one, problem, inputs) - want) <= allowed).all()
     compare(one, problem).raise_if_different()
+
+
+@each_stage
+@each_dtype
+@settings(max_examples=most(12), deadline=None)
+@given(
+    B=st.integers(1, 40), H=st.sampled_from([1, 2, 3, 7, 40]), short=st.floats(0, 1), K=st.integers(1, 9),
+    left=st.sampled_from(["causal", "same", 0.0, 0.3, 1.0]),
+)  # fmt: skip
+@example(B=40, H=40, short=0.0, K=9, left=0.3)  # rows of one element
+@example(B=40, H=7, short=1.0, K=9, left="same")
+@example(B=37, H=3, short=0.2, K=1, left="causal")
+@example(B=1, H=1, short=0.9, K=6, left="causal")  # fewer pieces than a lane looks ahead
+def test_short_rows_are_right_and_counted_and_keep_what_is_not_finite(one, dtype, B, H, short, K, left):
+    L = 1 + round(short * (pieces.elements(dtype) + K - 3))
+    problem = DepthwiseConv1d(B, H, L, K, left if isinstance(left, str) else round(left * (K - 1)), dtype)
+    if not one.supports(problem):  # an odd number of 16 bits, or less than a piece
+        problem = replace(problem, B=8 * B)
+    assert one.supports(problem) and registry.short(problem) == L
+    compare(one, problem).raise_if_different()
+    inputs = problem.inputs(one.path, seed=B)
+    (want,), (allowed,) = (found(problem, one.path, inputs).values() for found in (reference, allowed_error))
+    assert (np.abs(run(one, problem, inputs) - want) <= allowed).all()
+    name = "x" if one.path == "forward" else "dy"
+    rows = inputs[name].reshape(-1, L)
+    lost = np.random.default_rng(B).random(len(rows)) < 0.4
+    rows[lost] = problem.nans(name, one.path).ravel()[0]
+    got = run(one, problem, inputs).reshape(-1, L)
+    assert np.isnan(got[lost]).all()  # each element has a tap of its own, whatever the padding
+    assert (np.abs(got - want.reshape(-1, L)) <= allowed.reshape(-1, L))[~lost].all()
+
+
+@each_dtype
+@pytest.mark.parametrize("sizes", [(5, 3, 2, 4), (8, 1, 3, 9), (4, 7, 1, 2), (6, 2, 6, 4), (4, 3, 4, 8)], ids=str)
+def test_bias_and_silu_of_short_rows(dtype, sizes):
+    problem = DepthwiseConv1d(*sizes, dtype=dtype)
+    inputs, how = problem.inputs("forward"), flat_rows.launch(problem)
+    bias = np.linspace(-1, 1, problem.H, dtype=np.float32)
+    w = np.concatenate([inputs["w"], bias[:, None]], 1)
+    kernel = FLAT[0].kernel.make(problem.K, 0, dtype, False, registry.short(problem), bias=True, activation="silu")
+    y = problem.nans("y", "forward")
+    kernel[how.grid, how.block](*(one.reshape(-1).view(np.float32) for one in (inputs["x"], w, y)), *how.scalars)
+    want = reference(problem, "forward", inputs)["y"] + bias[:, None]
+    want /= 1 + np.exp(-want)
+    np.testing.assert_allclose(decode(y, dtype), want, *((1e-5, 1e-5) if dtype == "float32" else (1e-2, 1e-2)))
 
 
 @pytest.mark.parametrize("one", SUMS, ids=lambda one: one.path)
@@ -96,14 +142,15 @@ def test_long_rows_have_a_way_of_their_own_where_none_ends(one, dtype):
 @each_stage
 @each_dtype
 @pytest.mark.parametrize("padding", ["causal", "same", 0])
-def test_what_is_not_finite_stays_in_its_row_wherever_that_ends(one, dtype, padding):
-    """Rows of 17 end at each place of a piece."""
-    problem = DepthwiseConv1d(4, 3, 17, 4, padding, dtype)
+@pytest.mark.parametrize("L", [2, 3, 5, 17])
+def test_what_is_not_finite_stays_in_its_row_wherever_that_ends(one, dtype, padding, L):
+    """Rows of 3, 5 and 17 end at each place of a piece."""
+    problem = DepthwiseConv1d(4, 3, L, 4, padding, dtype)
     inputs = problem.inputs(one.path)
     name = "x" if one.path == "forward" else "dy"
-    inputs[name].reshape(-1, 17)[::2] = problem.nans(name, one.path).ravel()[0]
+    inputs[name].reshape(-1, L)[::2] = problem.nans(name, one.path).ravel()[0]
     inputs["w"][1] = np.inf
-    got = run(one, problem, inputs).reshape(-1, 17)
+    got = run(one, problem, inputs).reshape(-1, L)
     assert np.isnan(got[::2]).all()
     rows = np.arange(1, 12, 2)
     assert np.isfinite(got[rows[rows % 3 != 1]]).all() and not np.isfinite(got[rows[rows % 3 == 1]]).any()
@@ -133,7 +180,7 @@ def test_quotients_are_exact_up_to_2_to_the_31():
 def test_what_it_is_for(one):
     fits = DepthwiseConv1d(2**8, 2**13, 2**10, 4, dtype="bfloat16")  # 2**31 elements
     assert one.supports(fits) and one.launch(fits).blocks * flat_rows.THREADS * 8 == 2**31
-    changes = {"H": 2**13 + 1}, {"K": 10}, {"L": 10}, {"B": 1, "H": 3, "L": 101}
+    changes = {"H": 2**13 + 1}, {"K": 10}, {"B": 1, "H": 3, "L": 101}, {"B": 1, "H": 1, "L": 6}
     for other in (replace(fits, **change) for change in changes):
         assert not one.supports(other)
         with pytest.raises(StageError, match=f"{one.id} does not take .*: use .*depthwise1d/{one.path}/tiles"):

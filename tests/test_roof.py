@@ -77,7 +77,7 @@ def test_any_other_shape_is_handed_over_with_launch_traffic_and_kernel(one, L, K
         if one.name == "strips":
             assert L % 4 == 0 and K <= (64 if one.path in ("weight_grad", "backward") else 128)
         elif one.name == "flat":
-            assert K <= 9 and L >= K + 3
+            assert K <= 9
         else:
             assert L <= 64  # however many of the taps meet no element of so short a row
         return

@@ -75,7 +75,9 @@ def test_values_and_gradients_at_causal_conv1ds_lengths(dtype, K):
 
 
 @each_type
-@pytest.mark.parametrize("sizes", [(2, 3, 1, 1), (2, 3, 5, 9), (2, 5, 21, 4), (3, 8, 33, 12), (0, 4, 9, 3)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, 1, 1), (2, 3, 5, 9), (4, 7, 2, 4), (2, 5, 21, 4), (3, 8, 33, 12), (0, 4, 9, 3)], ids=str
+)
 def test_any_sizes(dtype, sizes):
     for layout in LAYOUTS:
         compare(dtype, *sizes, True, "silu", True, layout)

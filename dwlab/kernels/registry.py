@@ -133,6 +133,7 @@ class ByShape:
         "L": lambda problem, config: problem.L,
         "K": lambda problem, config: problem.K,
         "SHIFT": lambda problem, config: problem.shift,
+        "SHORT": lambda problem, config: short(problem),
         "DTYPE": lambda problem, config: problem.dtype,
         "images": lambda problem, config: problem.N,
         "config": lambda problem, config: config,  # the tile, of a stage that has tiles
@@ -158,6 +159,11 @@ class ByShape:
             problem = replace(problem, padding=problem.shift)
         given = self.GIVEN | {"REVERSE": lambda problem, config: self.reverse}
         return self.make(*(given.get(name, lambda one, _: one.kernel_key)(problem, config) for name in self.parameters))
+
+
+def short(problem: DepthwiseConv1d) -> int:
+    """L of rows so short that more than one may end among a 16-byte piece and its neighbours; 0 of longer ones."""
+    return problem.L if problem.L < 16 // problem.itemsize + problem.K - 1 else 0
 
 
 def dtypes_of(kernel: Any) -> tuple[str, ...]:

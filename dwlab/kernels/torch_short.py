@@ -134,7 +134,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
     if aligned and last and K <= flat_rows.MOST and problem.H % pieces.elements(dtype) == 0:
         how, kernel = channels_last.launch(problem), channels_last.kernel_of(K, dtype, **form)
     elif aligned and not last and flat_rows.takes(problem):
-        how, kernel = flat_rows.launch(problem), _flat(K, dtype, **form)
+        how, kernel = flat_rows.launch(problem), _flat(K, dtype, registry.short(problem), **form)
     else:
         y = dispatch.forward(rows.float().contiguous(), w.float())
         y = y if bias is None else y + bias[:, None]
@@ -146,8 +146,8 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
 
 
 @functools.cache
-def _flat(K: int, dtype: str, **form: Any) -> Any:
-    return registry.stage("depthwise1d/forward/flat").kernel.make(K, 0, dtype, False, **form)
+def _flat(K: int, dtype: str, short: int, **form: Any) -> Any:
+    return registry.stage("depthwise1d/forward/flat").kernel.make(K, 0, dtype, False, short, **form)
 
 
 def _filters(w: Tensor, bias: Tensor | None) -> Tensor:

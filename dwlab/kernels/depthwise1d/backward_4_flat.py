@@ -19,7 +19,7 @@ from dwlab.kernels.depthwise1d import channel_strips, flat_rows, row_pieces
 from dwlab.kernels.depthwise1d.flat_rows import quotient
 from dwlab.kernels.depthwise1d.row_pieces import PITCH, POOL, WARPS
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.registry import by_shape, register
+from dwlab.kernels.registry import by_shape, register, short
 from dwlab.kernels.traffic import Traffic
 from dwlab.target import cuda
 
@@ -77,7 +77,7 @@ def traffic(problem):
 
 
 def supports(problem):
-    return row_pieces.takes(problem) and flat_rows.takes(problem)
+    return row_pieces.takes(problem) and not short(problem)
 
 
 @register(

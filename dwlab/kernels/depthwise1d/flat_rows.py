@@ -1,7 +1,8 @@
 """Rows as one line of 16-byte pieces, whatever their length: what a lane finds out about its piece, and its sums.
 
-A piece has EACH elements, 4 of float32 or 8 of 16 bits, and rows may end anywhere in it. A row has more elements than a
-piece, so a lane meets at most one end, behind the `left` elements that its first one's row still has.
+A piece has EACH elements, 4 of float32 or 8 of 16 bits, and rows may end anywhere in it. Where a row has no fewer than
+a piece and its neighbours, a lane meets at most one end, behind the `left` elements that its first one's row still has.
+Of shorter rows (`short`) any number may end there: the lane sums up row by row, with a length that its kernel knows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import float32, uint32, uint64
 
 from dwlab.kernels.parts import pieces, ptx
 from dwlab.kernels.parts.unroll import in_sequence
-from dwlab.kernels.registry import Launch
+from dwlab.kernels.registry import Launch, short
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
@@ -29,6 +30,13 @@ def neighbours(K: int, shift: int, dtype: str) -> tuple[int, int]:
     """Words before a piece and behind it that its sums need: 1, 2, 4 or 8, as they are loaded."""
     before, behind = (-(-count * 4 // pieces.elements(dtype)) for count in (K - 1 - shift, shift))
     return tuple(words if words < 3 else -(-words // 4) * 4 for words in (before, behind))
+
+
+def reached(K: int, shift: int, dtype: str, length: int) -> tuple[int, int]:
+    """K and shift of a convolution with as few neighbours as a piece of short rows of this length needs; 0: no such."""
+    others = length - math.gcd(length, pieces.elements(dtype)) if length else K  # of a row, beyond a piece's end
+    before, behind = min(K - 1 - shift, others), min(shift, others)
+    return before + behind + 1, behind
 
 
 def magic(divisor: int) -> tuple[int, int]:
@@ -211,6 +219,63 @@ def _at(k: int, before: int, tap: int, step: int, count: int, own: bool, way: in
 
 
 @functools.cache
+def convolve_short(K: int, shift: int, dtype: str, reverse: bool, bias: bool, activation: str, length: int) -> Any:
+    """add_up(sums, words, w, t0, h, channels): the sums of a piece of rows of this length, any number of which may end
+    in it. t0: the first element's place in its row, of channel h.
+    """
+    if not length:
+        return in_sequence([])
+    each, (before, behind) = pieces.elements(dtype), neighbours(*reached(K, shift, dtype, length), dtype)
+    count, most = before + 4 + behind, length - math.gcd(length, each)  # t0 at most, 0 where rows begin with pieces
+    both, activated, unpack = count * each // 4 + count, activate(activation), elements(count, dtype)
+    form = (K, shift, each, before * each // 4, count * each // 4, reverse, bias, length)
+    add_rows = in_sequence([_row(r, *form) for r in range(_rows(each, length))])
+
+    @cuda.jit(device=True, forceinline=True)
+    def add_up(sums, words, w, t0, h, channels):
+        x = cuda.local.array(both, float32)
+        unpack(x, words)
+        for k in range(each):
+            sums[k] = float32(0)
+        add_rows(sums, x, w, uint32(t0 if most else 0), h, channels)
+        for k in range(each):
+            sums[k] = activated(sums[k])
+
+    return add_up
+
+
+def _rows(each: int, length: int) -> int:
+    """Rows of this length that a piece has elements of, at most."""
+    return (length - math.gcd(length, each) + each - 1) // length + 1
+
+
+def _row(r: int, K: int, shift: int, each: int, before: int, count: int, reverse: bool, bias: bool, length: int) -> Any:
+    """Adds up the r-th row of a piece, from its elements in x and 0 in place of all others: a NaN stays in its row."""
+    size, (own, step) = K + bias, (K - 1 - shift, -1) if reverse else (shift, 1)
+    load_taps, least, most = load_filter(size), max(0, own - length + 1), min(K, own + length)  # taps that may meet it
+    begin, end = (r - 1) * length + math.gcd(length, each), (r + 1) * length  # where it may be, from the piece's first
+    low, high, begin, end = max(begin, -before), min(end, count - before), max(begin, 0), min(end, each)
+
+    @cuda.jit(device=True, forceinline=True)
+    def add(sums, x, w, t0, h, channels):
+        near = cuda.local.array(count, float32)
+        taps = cuda.local.array(size, float32)
+        for _ in range(r):
+            h = uint32(h + uint32(1)) if uint32(h + uint32(1)) < uint32(channels) else uint32(0)
+        load_taps(taps, w, h)
+        for m in range(low, high):
+            near[before + m] = x[before + m] if uint32(t0 + uint32(m - r * length)) < length else float32(0)
+        for k in range(begin, end):
+            total = taps[K] if bias else float32(0)
+            for n in range(least, most):
+                if low <= k - (n - own) * step < high:
+                    total += taps[n] * near[before + k - (n - own) * step]
+            sums[k] = total if uint32(t0 + uint32(k - r * length)) < length else sums[k]
+
+    return add
+
+
+@functools.cache
 def load_filter(K: int) -> Any:
     """load_filter(taps, w, h): channel h's taps."""
     width = math.gcd(K, 4)
@@ -225,10 +290,10 @@ def load_filter(K: int) -> Any:
 
 
 def takes(problem: DepthwiseConv1d) -> bool:
-    """Few taps, at most one row's end among a piece and its neighbours, whole words, and 32 bits for each element."""
-    each, count = pieces.elements(problem.dtype), problem.B * problem.H * problem.L
-    few = problem.K <= MOST and problem.L >= each + problem.K - 1
-    return few and count <= 2**31 and count * problem.itemsize % 4 == 0
+    """Few taps, whole words, a piece at least, and 32 bits for each element."""
+    count = problem.B * problem.H * problem.L
+    whole = count * problem.itemsize % 4 == 0 and count * problem.itemsize >= 16
+    return whole and problem.K <= MOST and count <= 2**31
 
 
 def launch(problem: DepthwiseConv1d) -> Launch:
@@ -239,7 +304,7 @@ def launch(problem: DepthwiseConv1d) -> Launch:
 
 
 def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
-    """x with its neighbours, y, and two filters for each lane."""
+    """x with its neighbours, y, and two filters for each lane; of short rows those of all rows of its piece."""
     each, K, H, L = pieces.elements(problem.dtype), problem.K, problem.H, problem.L
     shift = problem.left if reverse else problem.shift
     stop = problem.B * H * L * problem.itemsize // 4
@@ -247,7 +312,7 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     last = whole + (rest > 0) - 1
     first = np.arange(0, last + 1, 32)  # pieces of a warp
     end = np.minimum(first + 31, last)
-    before, behind = neighbours(K, shift, problem.dtype)
+    before, behind = neighbours(*reached(K, shift, problem.dtype, short(problem)), problem.dtype)
     stores = _line(first, np.minimum(end, whole - 1)) + rest
     loads = stores.copy()
     for away in range(-(-before // 4), 0, -1):
@@ -255,7 +320,9 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     for away in range(1, -(-behind // 4) + 1):
         width = min(behind, 4)
         loads += _line(first + away, np.minimum(end, (stop - width) // 4 - away) + away)
-        loads += rest if rest < width else 0
+        loads += rest if rest < width and away <= whole else 0
+    if short(problem):
+        return Traffic(*(loads + _filters_of_short(last + 1, H, L, K, each)).tolist(), *stores.tolist())
     step = math.gcd(K, 4)
     row, through = first * each // L, end * each // L  # of the lanes' first elements
     for k in range(0, K, step):
@@ -284,3 +351,17 @@ def _filters(row: np.ndarray, through: np.ndarray, H: int, K: int, k: int) -> np
     rows = row + np.arange(max(1, int(max(through - row)) + 1))[:, None]
     sectors = np.sort(np.where(rows <= through, (rows % H * K + k) // 8, -1), axis=0)
     return np.array([np.count_nonzero(through >= row), np.count_nonzero(np.diff(sectors, axis=0, prepend=-1))])
+
+
+def _filters_of_short(count: int, H: int, L: int, K: int, each: int) -> np.ndarray:
+    """[requests, sectors] of warps whose lanes, a piece each, load the filters of all short rows that one may have."""
+    warps, period = -(-count // 32), H * L // math.gcd(H * L, 32 * each)  # so many warps on they load the same ones
+    warp = np.append(np.arange(min(warps - 1, period)), warps - 1)  # in the last one lanes may have no piece
+    times = np.append((warps - 2 - warp[:-1]) // period + 1, 1)
+    row = np.minimum(warp[:, None] * 32 + np.arange(32), count - 1) * each // L
+    found = np.zeros(2, int)
+    for r in range(_rows(each, L)):
+        for k in range(0, K, math.gcd(K, 4)):
+            sectors = np.sort(((row + r) % H * K + k) // 8)
+            found += warps, (np.count_nonzero(np.diff(sectors), axis=1) + 1) @ times
+    return found
