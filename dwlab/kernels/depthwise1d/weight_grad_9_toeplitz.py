@@ -28,7 +28,7 @@ from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
 from dwlab.target import cuda
 
 FEW, TAPS = 4, 256  # tiles, and their taps together, that a block takes rather than a second launch
-BLOCKS = 1056  # that share the tiles, if there are more; a quarter of them fills a GPU
+BLOCKS = 1056  # that share the tiles, if there are more; an eighth of them fills a GPU
 
 
 @by_shape
@@ -143,7 +143,7 @@ def shares(problem):
     """(the plan, blocks that share a channel, chunks of its taps)."""
     one = plan_of(problem.L, problem.K, problem.shift, problem.dtype)
     items, chunks = -(-problem.B // one.side) * one.pieces, -(-problem.K // one.taps)
-    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= BLOCKS // 4)
+    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= BLOCKS // 8)
     return one, 1 if few else min(items, -(-BLOCKS // (problem.H * chunks))), chunks
 
 
