@@ -266,7 +266,12 @@ def test_ceilings():
 
 
 def test_the_drawn_shapes():
-    found = {(row["path"], row["dtype"], shape(row["problem"])): row for _, row in rows(H200, "shapes") if row["times"]}
+    found, fastest = {}, {}  # the newest row of a shape; PyTorch's least time of it in any, and by what
+    for _, row in rows(H200, "shapes"):
+        key = row["path"], row["dtype"], shape(row["problem"])
+        found |= {key: row} if row["times"] else {}
+        if row.get("peer"):
+            fastest[key] = min((row["peer_time_us"], row["peer"]), fastest.get(key, (math.inf, "")))
     mirror = {"forward": "input_grad", "input_grad": "forward"}
 
     def chosen(key):
@@ -288,7 +293,7 @@ def test_the_drawn_shapes():
         same(row["PyTorch's best over the choice, mean"], mean(ratios))
         same(row["least"], min(ratios))
         same(row["slower than PyTorch"], sum(ratio < 1 for ratio in ratios))
-        slow = [found[key]["peer"] for key, (us, theirs) in both.items() if theirs < 0.95 * us and us - theirs >= 0.5]
+        slow = [fastest[key][1] for key, (us, theirs) in both.items() if theirs < 0.95 * us and us - theirs >= 0.5]
         same(row["by 0.5 µs and 5 % or more"], len(slow))
         same(row["of these by L × L matrices made before"], sum("bmm" in way for way in slow))
 

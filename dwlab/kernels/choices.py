@@ -7,10 +7,11 @@ differs only in bias, activation and residual; then what stages took on the reco
 
 A time is taken as so many times the least that the problem could take: a launch, its bytes at the speed of a copy, its
 products at the rate of multiply-adds. On a problem that was not timed a stage is expected to take as many times that as
-on those most like it: the mean of the logarithms over the NEAREST that it was timed on, the nearer counting more. A
-problem that was timed itself counts alone. A path and its mirror (MIRROR) rank alike: by the mean of both paths' times,
-and stages of both are compared on the same problems, on which all of them were timed. Times of the GPU at hand if it
-has any of this storage type, else of records.SHOWN: what carries over is which stage wins, not its time.
+on those most like it: the mean of the logarithms over the NEAREST that it was timed on, the nearer counting more; of a
+problem on which SEVERAL were timed, as many times the fastest there. A problem that was timed itself counts alone. A
+path and its mirror (MIRROR) rank alike: by the mean of both paths' times, and stages of both are compared on the same
+problems, on which all of them were timed. Times of the GPU at hand if it has any of this storage type, else of
+records.SHOWN: what carries over is which stage wins, not its time.
 
 A stage that was never timed is behind all that were, so a new file changes no choice until `benchmarks/shapes.py` has
 timed it. Where none was timed, the fewest bytes that their formulas say decide, and naive comes last: of many taps its
@@ -48,6 +49,9 @@ SOFT = 0.1
 
 WEIGHTS = {"B": 0.7, "H": 1.0, "L": 1.0, "K": 0.8}
 """Distance of a factor of 2 in depthwise1d's sizes: drawn shapes choose well so without times of their own."""
+
+SEVERAL = 3
+"""Stages timed on a problem from which how far each is from the fastest counts, not its time: all may be slow there."""
 
 MIRROR = {"forward": "input_grad", "input_grad": "forward"}
 """Paths of depthwise1d that are one operator, the filter reversed: stages of a name take about as long."""
@@ -173,12 +177,19 @@ def expected(
     nearest = {id: [*islice((i for i in order if id in known[i].taken), NEAREST)] for id in ids}
     both = {id for id in ids for a, b in MIRROR.items() if f"/{a}/" in id and id.replace(a, b) in there}
     every = [*islice((i for i in order if both and both <= known[i].taken.keys()), NEAREST)]
+    full = [i for i in order if len(known[i].taken) >= SEVERAL]
+    least = {i: min(known[i].taken.values()) for i in full}
+    level = _mean(full[: 1 if away[full[0]] < SAME else NEAREST], least, away) if full else 0.0
     found = {}
     for id, near in nearest.items():
         near = near[:1] if away[near[0]] < SAME else [i for i in every if id in known[i].taken] or near
-        share = [1 / (away[i] + SOFT) ** 2 for i in near]
-        found[id] = sum(a * known[i].taken[id] for a, i in zip(share, near, strict=True)) / sum(share)
+        found[id] = level + _mean(near, {i: known[i].taken[id] - least.get(i, level) for i in near}, away)
     return found
+
+
+def _mean(near: Sequence[int], values: Mapping[int, float], away: Sequence[float]) -> float:
+    share = [1 / (away[i] + SOFT) ** 2 for i in near]
+    return sum(a * values[i] for a, i in zip(share, near, strict=True)) / sum(share)
 
 
 def takers(problem: Problem, path: str | None = None, gpu: str | machine.Machine | None = None) -> tuple[Stage, ...]:

@@ -32,7 +32,7 @@ def neighbours(K: int, shift: int, dtype: str) -> tuple[int, int]:
     return tuple(words if words < 3 else -(-words // 4) * 4 for words in (before, behind))
 
 
-def reached(K: int, shift: int, dtype: str, length: int) -> tuple[int, int]:
+def needed(K: int, shift: int, dtype: str, length: int) -> tuple[int, int]:
     """K and shift of a convolution with as few neighbours as a piece of short rows of this length needs; 0: no such."""
     others = length - math.gcd(length, pieces.elements(dtype)) if length else K  # of a row, beyond a piece's end
     before, behind = min(K - 1 - shift, others), min(shift, others)
@@ -225,7 +225,7 @@ def convolve_short(K: int, shift: int, dtype: str, reverse: bool, bias: bool, ac
     """
     if not length:
         return in_sequence([])
-    each, (before, behind) = pieces.elements(dtype), neighbours(*reached(K, shift, dtype, length), dtype)
+    each, (before, behind) = pieces.elements(dtype), neighbours(*needed(K, shift, dtype, length), dtype)
     count, most = before + 4 + behind, length - math.gcd(length, each)  # t0 at most, 0 where rows begin with pieces
     both, activated, unpack = count * each // 4 + count, activate(activation), elements(count, dtype)
     form = (K, shift, each, before * each // 4, count * each // 4, reverse, bias, length)
@@ -312,7 +312,7 @@ def traffic(problem: DepthwiseConv1d, reverse: bool) -> Traffic:
     last = whole + (rest > 0) - 1
     first = np.arange(0, last + 1, 32)  # pieces of a warp
     end = np.minimum(first + 31, last)
-    before, behind = neighbours(*reached(K, shift, problem.dtype, short(problem)), problem.dtype)
+    before, behind = neighbours(*needed(K, shift, problem.dtype, short(problem)), problem.dtype)
     stores = _line(first, np.minimum(end, whole - 1)) + rest
     loads = stores.copy()
     for away in range(-(-before // 4), 0, -1):
