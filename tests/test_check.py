@@ -240,27 +240,12 @@ def test_what_cannot_be_judged_gives_one_clear_error():
 
 @pytest.mark.skipif(target.mode == "gpu", reason="the judge's own work, and a kernel for each of its problems")
 def test_a_kernel_made_by_shape_is_judged_as_what_it_makes():
-    made = set()
+    made, launch = set(), by_tile()
 
     @by_shape
     def row_by_row(L, K, SHIFT):
         made.add((L, K, SHIFT))
-
-        @cuda.jit
-        def kernel(x, w, y, shift):
-            b, h, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-            while t < L:
-                acc = float32(0)
-                for j in range(K):
-                    if 0 <= t + SHIFT - j < L:
-                        acc += w[h, j] * x[b, h, t + SHIFT - j]
-                y[b, h, t] = acc
-                t += cuda.blockDim.x
-
-        return kernel
-
-    def launch(problem):
-        return Launch((problem.B, problem.H), (32,), (problem.shift,))
+        return edited(ROW, "kernel", "range(w.shape[1]) => range(K)", "< y.shape[2] => < L", K=K, L=L)
 
     with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(row_by_row, launch="):
         check(row_by_row)
