@@ -175,11 +175,9 @@ ALIASES = {
 @pytest.mark.parametrize("kind", ["ndarray", "device", "mapped"])
 def test_two_writers_are_found_however_the_array_is_named(name, kind):
     kernel, _ = program(["t = cuda.threadIdx.x", *ALIASES[name]], "x, y, n", put=put, first=first)
-    make = {"ndarray": np.copy, "device": cuda.to_device, "mapped": np.copy}[kind]
-    x, y = make(np.zeros(64, np.int32)), make(np.zeros(64, np.int32))
-    if kind == "mapped":
-        x, y = cuda.mapped_array(64, np.int32), cuda.mapped_array(64, np.int32)
-        x[:], y[:] = 0, 0
+    x, y = (cuda.mapped_array(64, np.int32) if kind == "mapped" else np.zeros(64, np.int32) for _ in range(2))
+    x[:], y[:] = 0, 0
+    x, y = map(cuda.to_device, (x, y)) if kind == "device" else (x, y)
     with pytest.raises(simt.HazardError, match="two writers|race"):
         kernel[1, 64](x, y, 1)
     assert {h.kind for h in simt.xray(kernel, 1, 64, x, y, 1).hazards} <= {"two writers", "race"}

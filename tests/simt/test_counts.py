@@ -107,11 +107,7 @@ def test_strided_and_misaligned_elements(kind, stride, offset):
 
 @pytest.mark.parametrize("part, accesses", [("c", 2), ("c.real", 1), ("c.imag", 1), ("u", 1)])
 def test_of_a_complex_number_only_what_is_read_counts(part, accesses):
-    whole = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c")
-    real = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.real")
-    imag = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.imag")
-    other = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].u")
-    kernel = {"c": whole, "c.real": real, "c.imag": imag, "u": other}[part]
+    kernel = kernel_of("x, y", f"y[cuda.grid(1)] = x[cuda.grid(1)].{part}")
     x = np.zeros(32, np.dtype([("c", np.complex64), ("u", np.float32), ("v", np.float32)], align=True))
     load = access(simt.xray(kernel, 1, 32, x, np.zeros(32, np.complex64)), f"x.{part[0]}", "load")
     assert (load.requests, load.sectors, load.bytes_used) == (accesses, 16 * accesses, 128 * accesses)
