@@ -18,7 +18,6 @@ import pytest
 from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loaded import loaded
 from mutated import mutate
 from numba import float32, uint16
 from parts import most
@@ -35,6 +34,7 @@ from dwlab.problems.cases import drawn as draw
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.problems.references import reference
 from dwlab.target import cuda
+from tests.loaded import loaded
 
 judge = sys.modules["dwlab.judge.check"]
 drawn = functools.cache(draw)  # of each kind and seed once: it takes a second

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import parts
 import pytest
-from loaded import loaded
 from numba import float32, int8, int16, int32, uint8, uint16, uint32
 
 from dwlab import cuda, problems, simt
@@ -20,6 +19,7 @@ from dwlab.gpu import machine, provenance, target
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.problems import DepthwiseConv1d
+from tests.loaded import loaded
 
 needs_gpu = pytest.mark.skipif(target.mode != "gpu", reason=f"needs a GPU, and there is none: {target.reason}")
 

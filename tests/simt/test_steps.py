@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numba import float32, int32
+from numba import float32
 
 from dwlab import cuda, stages
 from dwlab.kernels.registry import words
@@ -144,17 +144,11 @@ def test_an_error_ends_the_record_where_it_is_and_one_before_the_first_step_is_r
 
 
 def test_atomics_waiting_blocks_and_arguments_that_stay():
-    @cuda.jit
-    def handed_on(flag, y):
-        if cuda.blockIdx.x == 1:
-            if cuda.threadIdx.x == 0:
-                while cuda.atomic.add(flag, 0, 0) == 0:
-                    pass
-            cuda.syncthreads()
-            y[cuda.threadIdx.x] = flag[0]
-        elif cuda.threadIdx.x == 0:
-            cuda.atomic.add(flag, 0, 7)
-
+    handed_on = kernel_of(
+        "flag, y", "t = cuda.threadIdx.x", "if cuda.blockIdx.x == 1:", "    if t == 0:",
+        "        while cuda.atomic.add(flag, 0, 0) == 0:", "            pass", "    cuda.syncthreads()",
+        "    y[t] = flag[0]", "elif t == 0:", "    cuda.atomic.add(flag, 0, 7)",
+    )  # fmt: skip
     flag, y = np.zeros(1, np.int32), np.zeros(32, np.int32)
     steps = record(handed_on, 2, 32, flag, y, **EVERYTHING)
     assert steps.holds(0, 0, 10**9) == [7] and steps.holds(1, 0, 10**9) == [7] * 32
@@ -169,15 +163,8 @@ def test_an_array_that_is_large_is_not_copied_and_still_named():
 
 
 def test_numbers_are_those_of_json():
-    @cuda.jit
-    def odd(f, b, c):
-        f[0] = float32(1) / float32(3)
-        f[1] = f[1]
-        b[0] = not b[0]
-        c[0] = c[0] * c[0]
-        k = int32(3)
-        f[2] = float32(k)
-
+    lines = "f[0] = float32(1) / float32(3)", "f[1] = f[1]", "b[0] = not b[0]", "c[0] = c[0] * c[0]"
+    odd = kernel_of("f, b, c", *lines, "k = int32(3)", "f[2] = float32(k)")
     f = np.array([0, np.nan, np.inf], np.float32)
     steps = record(odd, 1, 1, f, np.zeros(1, np.bool_), np.array([1j], np.complex64))
     assert steps.holds(0, 0, 10**9) == [0.3333, "nan", 3.0]
