@@ -77,12 +77,8 @@ def answers(monkeypatch):
 def test_each_kernel_is_compiled_once_and_shared_out(answers):
     one, two, three = (Stage(name, Kernel()) for name in ("a", "b", "c"))
     wanted = [
-        (one, LAYER, (1,)),
-        (two, LAYER, (1.0,)),
-        (one, LAYER, (2,)),
-        (three, LAYER, ("x",)),
-        (one, LAYER, (1.5,)),
-    ]
+        (one, LAYER, (1,)), (two, LAYER, (1.0,)), (one, LAYER, (2,)), (three, LAYER, ("x",)), (one, LAYER, (1.5,)),
+    ]  # fmt: skip
     assert ahead.compile_all(iter(wanted), processes=2) == 4
     assert [len(share) for share in answers] == [2, 2] and sorted(sum(answers, [])) == ["a", "a", "b", "c"]
     assert one.kernel.overloads == {("int",): "made a", ("float",): "made a"}

@@ -393,14 +393,9 @@ def test_every_rule_gives_back_its_mask(bits, tiles):
             )
         else:
             again = {
-                "none": index < 0,
-                "all": index >= 0,
-                "one": index == rule.start,
-                "first": index < rule.count,
-                "last": index >= n - rule.count,
-                "from": index >= rule.start,
-                "scattered": hits,
-            }[rule.kind]
+                "none": index < 0, "all": index >= 0, "one": index == rule.start, "first": index < rule.count,
+                "last": index >= n - rule.count, "from": index >= rule.start, "scattered": hits,
+            }[rule.kind]  # fmt: skip
         assert np.array_equal(again, hits), rule
         assert rule.words("t", n)
 

@@ -51,19 +51,13 @@ KINDS = [
 ]
 
 
+BY_ROW = """t, row = cuda.grid(2)
+    b, h = row // y.shape[1], row % y.shape[1]
+    if t < y.shape[2]:"""
 PLACES = """i = cuda.grid(1)
     if i < y.size:
         b, h, t = i // (y.shape[1] * y.shape[2]), i // y.shape[2] % y.shape[1], i % y.shape[2]"""
-FLAT = f"""
-def kernel(x, w, y, shift):
-    {PLACES}
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-"""
+FLAT = ROW.replace(BY_ROW, PLACES)
 """A right kernel, a thread an output; others are it with an edit."""
 STORE, PRODUCT = "y[b, h, t] = acc", "w[h, j] * x[b, h, s]"
 TAPS = "for j in range(w.shape[1]):\n            s = t + shift - j"
@@ -680,19 +674,8 @@ def test_a_stage_whose_device_function_has_g_and_t_exchanged_is_told_so():
     assert verdict.patterns[0] == "g and t exchanged", str(verdict)
 
 
-ROW_A_BLOCK = """
-def kernel(x, w, y, shift):
-    row, t = cuda.blockIdx.x, cuda.threadIdx.x
-    b, h = row // y.shape[1], row % y.shape[1]
-    while t < y.shape[2]:
-        acc = float32(0)
-        for j in range(w.shape[1]):
-            s = t + shift - j
-            if s >= 0 and s < x.shape[2]:
-                acc += w[h, j] * x[b, h, s]
-        y[b, h, t] = acc
-        t += cuda.blockDim.x
-"""
+STRIDED = BY_ROW.replace("t, row = cuda.grid(2)", "row, t = cuda.blockIdx.x, cuda.threadIdx.x").replace("if", "while")
+ROW_A_BLOCK = ROW.replace(BY_ROW, STRIDED) + "        t += cuda.blockDim.x\n"
 row_a_block = edited(ROW_A_BLOCK, "row_a_block")
 
 

@@ -70,14 +70,10 @@ def test_above_48_kib_is_noted():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ((0,), "threads is 0"),
-        ((32.0,), "threads is 32.0"),
-        ((32, 0), "registers is 0"),
-        ((32, 32, -1), "shared_bytes is -1"),
-        ((32, 32, 0, (3, 5)), "known: 6.0"),
-        ((32, 32, 0, 9), "known: 6.0"),
+        ((0,), "threads is 0"), ((32.0,), "threads is 32.0"), ((32, 0), "registers is 0"),
+        ((32, 32, -1), "shared_bytes is -1"), ((32, 32, 0, (3, 5)), "known: 6.0"), ((32, 32, 0, 9), "known: 6.0"),
     ],
-)
+)  # fmt: skip
 def test_nonsense_is_refused_with_the_value(arguments, words):
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         occupancy(*arguments)

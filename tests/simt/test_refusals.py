@@ -129,19 +129,12 @@ def test_errors_leave_the_arguments_alone():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"step_limit": 0},
-        {"step_limit": 1.5},
-        {"memory_budget": -1},
-        {"lanes": 0},
-        {"hazards": "maybe"},
-        {"hazards": None},
-        {"compute_capability": (3, 5)},
-        {"compute_capability": "9.0x"},
-        {"compute_capability": 9},
+        {"step_limit": 0}, {"step_limit": 1.5}, {"memory_budget": -1}, {"lanes": 0}, {"hazards": "maybe"},
+        {"hazards": None}, {"compute_capability": (3, 5)}, {"compute_capability": "9.0x"}, {"compute_capability": 9},
         {"no_such_option": 1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_options_are_checked(bad):
     name = next(iter(bad))
     with pytest.raises((ValueError, TypeError, simt.SimtError), match=f"{name}|{name.replace('_', ' ')}"):
