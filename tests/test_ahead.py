@@ -113,11 +113,9 @@ def test_a_process_that_ends_early_answers_what_it_has():
 def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(monkeypatch):
     """Each of two processes writes 1 MB before it ends; the first ends only once the second has."""
     ready, write = os.pipe()
-    texts = iter(
-        [
-            f"import os, pickle, sys; os.read({ready}, 1); sys.stdout.buffer.write(pickle.dumps(b'a' * 2**20))",
-            f"import os, pickle, sys; sys.stdout.buffer.write(pickle.dumps(b'b' * 2**20)); os.write({write}, b'.')",
-        ]
+    texts = (
+        f"import os, pickle, sys; os.read({ready}, 1); sys.stdout.buffer.write(pickle.dumps(b'a' * 2**20))",
+        f"import os, pickle, sys; sys.stdout.buffer.write(pickle.dumps(b'b' * 2**20)); os.write({write}, b'.')",
     )
     monkeypatch.setattr(target, "cuda", GPU, raising=False)
     started = [process_of(text, pass_fds=(ready, write)) for text in texts]

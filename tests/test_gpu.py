@@ -5,10 +5,10 @@ gpu_rows.txt, run on the interpreter in either mode.
 """
 
 import math
-import re
 import textwrap
 from pathlib import Path
 
+import edits
 import numpy as np
 import parts
 import pytest
@@ -80,12 +80,8 @@ BLOCKS = 5
 KNOWN = {"cuda": cuda, "math": math, "THREADS": THREADS}
 KNOWN |= {str(one): one for one in (float32, int8, int16, int32, uint8, uint16, uint32)}
 N = THREADS * BLOCKS
-ROWS = {
-    head.split("|")[0].strip(): (head, body)
-    for head, body in re.findall(
-        r"(?m)^## (.*)\n((?:(?!## ).*\n)+)", Path(__file__).with_name("gpu_rows.txt").read_text(encoding="utf-8")
-    )
-}
+GPU_ROWS = edits.sections(Path(__file__).with_name("gpu_rows.txt"))
+ROWS = {head.split("|")[0].strip(): (head, body) for head, body in GPU_ROWS}
 
 
 def operands(out_dtype, in_dtype, size):

@@ -101,13 +101,8 @@ def test_limits_of_known_gpus_are_those_of_their_compute_capability():
 
 def run(gpu="NVIDIA H200", date="2026-11-21T10:00:00+00:00", copy=4130.0, **more):
     made = dataclasses.replace(asked(H200), name=gpu)
-    return records.Record(
-        file="x.json",
-        environment={"gpu": gpu, "date": date},
-        ceilings=Ceilings(copy, 6000.0, 60.0, 19.0, True, "measured; copy").to_dict(),
-        measurements=(),
-        machine=made.to_dict() | more,
-    )
+    ceilings = Ceilings(copy, 6000.0, 60.0, 19.0, True, "measured; copy").to_dict()
+    return records.Record("x.json", {"gpu": gpu, "date": date}, ceilings, (), machine=made.to_dict() | more)
 
 
 def test_a_recorded_gpu_has_the_ceilings_of_its_newest_run():

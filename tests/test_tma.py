@@ -1,12 +1,12 @@
 """Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
 
 import functools
-import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import edits
 import numpy as np
 import pytest
 from compiler import needs_compiler
@@ -169,9 +169,7 @@ def test_reads_that_nothing_orders_are_races(mistake, says):
 
 HERE, ONCE = 512, 514  # words of two mbarriers
 ORDERS = []
-for head, body in re.findall(
-    r"(?m)^## (.*)\n((?:(?!## ).*\n)*)", Path(__file__).with_name("order_rows.txt").read_text(encoding="utf-8")
-):
+for head, body in edits.sections(Path(__file__).with_name("order_rows.txt")):
     head = [*(part.strip() for part in head.split("|")), "", ""][:5]
     ORDERS.append(pytest.param(*head, body or ORDERS[-1].values[-1], id=f"{head[2]} {head[4]}".strip()))
 

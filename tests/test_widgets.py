@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -384,12 +385,8 @@ def test_no_prediction_is_above_its_roofs(B, H, L, K, tile, machine):
 
 
 def test_recorded_points_are_of_this_gpu_and_these_sizes():
-    rows = [
-        row("greedy", 5000.0, date="2025-01-01T00:00:00+00:00"),
-        row("greedy", 1000.0),
-        row("thrifty", 1.0, gpu="Another GPU"),
-        row("thrifty", 1.0, problem=DepthwiseConv1d(2, 2, 2, 2)),
-    ]
+    rows = [row("greedy", 5000.0, date="2025-01-01T00:00:00+00:00"), row("greedy", 1000.0)]
+    rows += [row("thrifty", 1.0, gpu="Another GPU"), row("thrifty", 1.0, problem=DepthwiseConv1d(2, 2, 2, 2))]
     e = roofline.explore(GPU, PAPER, 16, 4, STAGES, rows)
     assert e.points[0].recorded_gflops == pytest.approx(PAPER.flops / 1000 / 1e3)
     assert e.points[1].recorded_gflops is None
@@ -407,8 +404,6 @@ def test_a_stage_that_cannot_run_is_named_and_the_others_stay():
 
 
 def test_a_machine_without_ceilings_is_refused():
-    from dataclasses import replace
-
     panel = roofline.view(replace(GPU, ceilings=None), PAPER, 16, 4, STAGES, ())
     assert panel.draw is None and "no ceilings are known for Test GPU" in panel.problems[0].replace("No", "no")
     assert roofline.view(GPU, PAPER, 0, 4, STAGES, ()).problems

@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import edits
 import numpy as np
 import pytest
 from numba import float32, int32
@@ -68,12 +69,8 @@ def ones(n=N, dtype=np.float32):
 
 # --- kernels of a few lines -----------------------------------------------------------------------
 
-ROWS = [
-    ([part.strip() for part in head.split(" | ")], body)
-    for head, body in re.findall(
-        r"(?m)^## (.*)\n((?:(?!## ).*\n)+)", Path(__file__).with_name("hazard_rows.txt").read_text(encoding="utf-8")
-    )
-]
+HAZARD_ROWS = edits.sections(Path(__file__).with_name("hazard_rows.txt"))
+ROWS = [([part.strip() for part in head.split(" | ")], body) for head, body in HAZARD_ROWS]
 BEFORE = {
     "t": "t = cuda.threadIdx.x", "i": "i = cuda.grid(1)", "tile": "tile = cuda.shared.array(64, float32)",
 }  # fmt: skip
