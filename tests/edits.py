@@ -18,6 +18,11 @@ def rows(name: str) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
+def sections(path: Path) -> list[tuple[str, str]]:
+    """(head, lines below it) of each `## HEAD` of a file."""
+    return re.findall(r"(?m)^## (.*)\n((?:(?!## ).*\n)*)", path.read_text(encoding="utf-8"))
+
+
 def sparse(wanted: str) -> list[tuple[str, ...]]:
     """(stage, old, new, module) of rows of sparse_edits.txt, those of groups that a pattern is of."""
     return [

@@ -26,11 +26,8 @@ def local_names(text: str) -> set[str]:
         elif isinstance(node, ast.keyword):
             taken.add(node.arg or "")
     for node in tree.body:
-        taken |= (
-            {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-            if (not isinstance(node, ast.FunctionDef))
-            else {node.name}
-        )
+        stored = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        taken |= {node.name} if isinstance(node, ast.FunctionDef) else stored
     # a module's own functions may be called by keyword from elsewhere
     taken |= {one.arg for node in tree.body if isinstance(node, ast.FunctionDef) for one in ast.walk(node.args)
               if isinstance(one, ast.arg)}  # fmt: skip

@@ -77,12 +77,8 @@ def answers(monkeypatch):
 def test_each_kernel_is_compiled_once_and_shared_out(answers):
     one, two, three = (Stage(name, Kernel()) for name in ("a", "b", "c"))
     wanted = [
-        (one, LAYER, (1,)),
-        (two, LAYER, (1.0,)),
-        (one, LAYER, (2,)),
-        (three, LAYER, ("x",)),
-        (one, LAYER, (1.5,)),
-    ]
+        (one, LAYER, (1,)), (two, LAYER, (1.0,)), (one, LAYER, (2,)), (three, LAYER, ("x",)), (one, LAYER, (1.5,)),
+    ]  # fmt: skip
     assert ahead.compile_all(iter(wanted), processes=2) == 4
     assert [len(share) for share in answers] == [2, 2] and sorted(sum(answers, [])) == ["a", "a", "b", "c"]
     assert one.kernel.overloads == {("int",): "made a", ("float",): "made a"}
@@ -117,11 +113,9 @@ def test_a_process_that_ends_early_answers_what_it_has():
 def test_answers_longer_than_a_pipe_holds_are_read_from_all_processes_at_once(monkeypatch):
     """Each of two processes writes 1 MB before it ends; the first ends only once the second has."""
     ready, write = os.pipe()
-    texts = iter(
-        [
-            f"import os, pickle, sys; os.read({ready}, 1); sys.stdout.buffer.write(pickle.dumps(b'a' * 2**20))",
-            f"import os, pickle, sys; sys.stdout.buffer.write(pickle.dumps(b'b' * 2**20)); os.write({write}, b'.')",
-        ]
+    texts = (
+        f"import os, pickle, sys; os.read({ready}, 1); sys.stdout.buffer.write(pickle.dumps(b'a' * 2**20))",
+        f"import os, pickle, sys; sys.stdout.buffer.write(pickle.dumps(b'b' * 2**20)); os.write({write}, b'.')",
     )
     monkeypatch.setattr(target, "cuda", GPU, raising=False)
     started = [process_of(text, pass_fds=(ready, write)) for text in texts]

@@ -86,10 +86,8 @@ def test_what_is_more_than_a_line_of_ptx_and_problems_that_are_not_taken_are_ref
         with pytest.raises(StageError, match="which is more than a line of PTX"):
             file_of(one)
     with pytest.raises(StageError, match="does not take"):
-        file_of(
-            registry.stage("pointwise/forward/tensor"),
-            problem_of(registry.stage("pointwise/forward/naive"), "N=1 C=3 F=3 H=2 W=2", ""),
-        )
+        naive = registry.stage("pointwise/forward/naive")
+        file_of(registry.stage("pointwise/forward/tensor"), problem_of(naive, "N=1 C=3 F=3 H=2 W=2", ""))
 
 
 @needs_compiler

@@ -111,9 +111,9 @@ def grid_row(path="forward", time_us=300.0, peer_us=600.0, **more):
     return row | more
 
 
-WRONG = {
-    key: value for key, value in grid_row().items() if not key.startswith(("time", "p10", "p90", "peer", "sp", "fra"))
-} | {"failure": "WRONG: y[0, 0, 0] is 1, not 2"}
+TIMED = "time", "p10", "p90", "peer", "sp", "fra"
+WRONG = {key: value for key, value in grid_row().items() if not key.startswith(TIMED)}
+WRONG |= {"failure": "WRONG: y[0, 0, 0] is 1, not 2"}
 
 
 def test_the_grid_is_summed_up_the_losses_and_the_wrong_ones_too(tmp_path):
@@ -130,10 +130,8 @@ def test_the_grid_is_summed_up_the_losses_and_the_wrong_ones_too(tmp_path):
 
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
-INVALID = (
-    "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n=========     at kernel+0x70\n"
-    "========= ERROR SUMMARY: 1 error\n"
-)
+READ = "========= Invalid __global__ read of size 4 bytes\n=========     at kernel+0x70\n"
+INVALID = f"========= COMPUTE-SANITIZER\n{READ}========= ERROR SUMMARY: 1 error\n"
 
 
 def ended(status, stdout, stderr=""):
@@ -163,9 +161,7 @@ def test_what_the_sanitizer_watches_runs_in_every_storage_type_and_is_held_to_th
     assert {problem.dtype for problem in sanitize.problems_of(stage, "racecheck")} == set(stage.dtypes)
     assert sanitize.child(id, "racecheck") == 0
     right = references.reference
-    monkeypatch.setattr(
-        references, "reference", lambda *args: {name: values + 1e4 for name, values in right(*args).items()}
-    )
+    monkeypatch.setattr(references, "reference", lambda *args: {name: y + 1e4 for name, y in right(*args).items()})
     assert sanitize.child(id, "racecheck") == sanitize.WRONG and "is wrong" in capsys.readouterr().err
 
 
@@ -180,11 +176,9 @@ def test_memcheck_sees_the_pairs_of_small_maps_too():
 
 
 def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
-    naive, wide = registry.stage("depthwise1d/forward/naive"), registry.stage("depthwise1d/forward/wide")
-    rows = [
-        {"tool": "memcheck", "stage": one.id, "clean": True, "kernel_sha256": digest}
-        for one, digest in ((naive, naive.digest), (wide, "0" * 64))
-    ]
+    naive = "depthwise1d/forward/naive"
+    known = {naive: registry.stage(naive).digest, "depthwise1d/forward/wide": "0" * 64}
+    rows = [{"tool": "memcheck", "stage": id, "clean": True, "kernel_sha256": sha} for id, sha in known.items()]
     run = recorded(tmp_path, ceilings={}, sections={"sanitizer": rows})
     assert "| memcheck | 2 | 2 | 1 |" in working.sanitized([run])
 
@@ -329,16 +323,8 @@ def recorded_here(monkeypatch):
         monkeypatch.setattr(recording, "shared", shared)
         options = types.SimpleNamespace(folder=folder, seconds=30, processes=1, most=None, list=listed)
         monkeypatch.setattr(recording, "BEGAN", recording.time.monotonic())
-        status = recording.record(
-            "script",
-            options,
-            lambda: tasks,
-            print,
-            "things",
-            lambda machine, left, count: (),
-            lambda run: "the table",
-            ["First."],
-        )
+        how = print, "things", lambda machine, left, count: (), lambda run: "the table", ["First."]
+        status = recording.record("script", options, lambda: tasks, *how)
         return status, records.load_runs(folder)
 
     return record

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutated import few_drawn
-from numba import float32
 from parts import most, part
 from wrong_kernels import FAMILY, GRADIENTS, ROW, STAGED, TILE, WIDE, by_row, by_tile, edited
 
@@ -21,6 +20,7 @@ from dwlab.kernels.registry import Launch, StageError, by_shape, stage, stages
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.problems.references import allowed_error, correlate, reference
 from dwlab.target import cuda
+from tests.loaded import kernel_of
 
 judge = sys.modules["dwlab.judge.check"]
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="hazards are found on the laptop GPU only")
@@ -240,27 +240,12 @@ def test_what_cannot_be_judged_gives_one_clear_error():
 
 @pytest.mark.skipif(target.mode == "gpu", reason="the judge's own work, and a kernel for each of its problems")
 def test_a_kernel_made_by_shape_is_judged_as_what_it_makes():
-    made = set()
+    made, launch = set(), by_tile()
 
     @by_shape
     def row_by_row(L, K, SHIFT):
         made.add((L, K, SHIFT))
-
-        @cuda.jit
-        def kernel(x, w, y, shift):
-            b, h, t = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-            while t < L:
-                acc = float32(0)
-                for j in range(K):
-                    if 0 <= t + SHIFT - j < L:
-                        acc += w[h, j] * x[b, h, t + SHIFT - j]
-                y[b, h, t] = acc
-                t += cuda.blockDim.x
-
-        return kernel
-
-    def launch(problem):
-        return Launch((problem.B, problem.H), (32,), (problem.shift,))
+        return edited(ROW, "kernel", "range(w.shape[1]) => range(K)", "< y.shape[2] => < L", K=K, L=L)
 
     with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(row_by_row, launch="):
         check(row_by_row)
@@ -408,14 +393,9 @@ def test_every_rule_gives_back_its_mask(bits, tiles):
             )
         else:
             again = {
-                "none": index < 0,
-                "all": index >= 0,
-                "one": index == rule.start,
-                "first": index < rule.count,
-                "last": index >= n - rule.count,
-                "from": index >= rule.start,
-                "scattered": hits,
-            }[rule.kind]
+                "none": index < 0, "all": index >= 0, "one": index == rule.start, "first": index < rule.count,
+                "last": index >= n - rule.count, "from": index >= rule.start, "scattered": hits,
+            }[rule.kind]  # fmt: skip
         assert np.array_equal(again, hits), rule
         assert rule.words("t", n)
 
@@ -591,11 +571,8 @@ def test_a_kernel_that_a_make_makes_has_a_name():
 
 @simulated
 def test_the_advice_for_a_race_is_what_would_order_it():
-    @cuda.jit
-    def between_blocks(x, w, y, shift):
-        if cuda.threadIdx.x == 0:
-            y[0, 0, 0] = y[0, 0, 0] + x[0, 0, 0]
-
+    lines = "if cuda.threadIdx.x == 0:", "    y[0, 0, 0] = y[0, 0, 0] + x[0, 0, 0]"
+    between_blocks = kernel_of("x, w, y, shift", *lines)
     verdict = check(between_blocks, "2,2,9,3", launch=by_row())
     races = [one for one in verdict.findings if one.pattern in ("race", "two writers")]
     assert races
@@ -603,14 +580,9 @@ def test_the_advice_for_a_race_is_what_would_order_it():
         if "another launch or an atomic" in one.text:
             assert "atomic" in one.look and "syncthreads() belongs" not in one.look
 
-    @cuda.jit
-    def within_a_block(x, w, y, shift):
-        tile = cuda.shared.array(64, float32)
-        i = cuda.threadIdx.x
-        tile[i] = x[0, 0, 0]
-        if cuda.blockIdx.y == 0:
-            y[0, 0, i] = tile[63 - i]
-
+    lines = "tile = cuda.shared.array(64, float32)", "i = cuda.threadIdx.x", "tile[i] = x[0, 0, 0]"
+    last = "if cuda.blockIdx.y == 0:", "    y[0, 0, i] = tile[63 - i]"
+    within_a_block = kernel_of("x, w, y, shift", *lines, *last)
     verdict = check(within_a_block, "1,1,64,3", launch=lambda problem: Launch((1, 1), (64,), (problem.shift,)))
     race = next(one for one in verdict.findings if one.pattern == "race")
     assert "cuda.syncthreads()" in race.text and "syncthreads() belongs" in race.look

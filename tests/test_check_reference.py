@@ -251,9 +251,7 @@ def test_what_the_given_numbers_hide_is_found_with_others(does, want, x):
     made = of_lines("x, y", "i = cuda.grid(1)", does)
     verdict = check(made, want=want, args=(x, 0 * x), grid=1, block=x.size)
     assert verdict.findings[0].pattern == "other numbers" and "the reference assert it" in verdict.hint(9)
-    assert verdict.hint().startswith(
-        "What is wrong: other numbers: right with your numbers, wrong with others of the s"
-    )
+    assert verdict.hint().startswith("What is wrong: other numbers: right with your numbers, wrong with others of the")
     assert verdict.tried == ("your numbers", "others of the same shapes") and 0 < verdict.wrong <= verdict.size
     given = check(made, want=want, args=lambda: (x, 0 * x), grid=1, block=x.size)  # a function's stay
     assert given.passed and given.tried == ("your numbers", "your numbers, drawn again")
@@ -465,9 +463,8 @@ def test_a_kernel_that_cannot_run_with_names_exchanged_is_told_its_own_mistake(n
     made = cuda.jit(loaded(text, cuda=cuda)["made"])
     with pytest.raises(tools.Wrong, match="out of bounds: x"):
         tools.launched(made, 1, 32, np.ones((4, 7), "f4"), tools.poisoned(8, 4))
-    verdict = check(
-        made, want=lambda x: 2 * x.T, args=(np.ones((4, 8), "f4"), np.zeros((8, 4), "f4")), grid=1, block=32
-    )
+    args = np.ones((4, 8), "f4"), np.zeros((8, 4), "f4")
+    verdict = check(made, want=lambda x: 2 * x.T, args=args, grid=1, block=32)
     assert "exchanged" not in str(verdict) and "not defined" not in str(verdict) and not verdict.passed
 
 
@@ -500,10 +497,8 @@ def test_two_results_go_to_the_last_arrays_that_are_not_read():
 def test_a_size_that_is_wrong_is_named_and_those_beyond_a_fixed_grid_are_not_tried():
     verdict = sized("y[i] = 2 * x[i] if n != 33 else x[i]")
     assert verdict.subject == "made at n = 33"
-    assert verdict.notes[:2] == (
-        "right at n = 1; n = 31; n = 32; n = 100; n = 70; n = 70, drawn again",
-        "wrong at n = 33",
-    )
+    right = "right at n = 1; n = 31; n = 32; n = 100; n = 70; n = 70, drawn again"
+    assert verdict.notes[:2] == (right, "wrong at n = 33")
     assert verdict.hint(2) == "Wrong at n = 33." and verdict.hint(9).startswith("Where to look: ")
     assert sized("y[i] = 2 * x[i]", grid=3).notes[0].startswith("right at n = 1; n = 31; n = 32; n = 33; n = 70; ")
 

@@ -27,6 +27,7 @@ from dwlab.problems import layers, networks
 from dwlab.report import recorded
 from dwlab.setup import doctor
 from dwlab.text import tabular, terminal
+from tests.loaded import kernel_of
 
 NAIVE = "depthwise1d/forward/naive"
 
@@ -52,10 +53,8 @@ def test_stages_lists_the_registry(run):
         assert {"op", "path", "order", "name", "file"} <= set(row)
         assert row["id"] == f"{row['op']}/{row['path']}/{row['name']}"
     status, out, _ = run("stages", "--op", "depthwise1d", "--path", "forward")
-    assert status == 0
-    assert [line.split()[0] for line in out.splitlines()[2:]] == [
-        s.id for s in registry.stages("depthwise1d", "forward")
-    ]
+    forward = [one.id for one in registry.stages("depthwise1d", "forward")]
+    assert status == 0 and [line.split()[0] for line in out.splitlines()[2:]] == forward
 
 
 def test_xray_prints_totals_and_lines(run):
@@ -88,14 +87,8 @@ def test_xray_counts_four_blocks_as_four_times_one(run):
 
 
 def test_a_stage_with_hazards_fails(run, monkeypatch):
-    good = registry.stage(NAIVE)
-    from dwlab import cuda
-
-    @cuda.jit
-    def kernel(x, w, y, shift):
-        y[0, 0, cuda.threadIdx.x % 2] = x[0, 0, 0]
-
-    monkeypatch.setitem(registry._registry, NAIVE, good.with_kernel(kernel))
+    kernel = kernel_of("x, w, y, shift", "y[0, 0, cuda.threadIdx.x % 2] = x[0, 0, 0]")
+    monkeypatch.setitem(registry._registry, NAIVE, registry.stage(NAIVE).with_kernel(kernel))
     status, out, _ = run("xray", NAIVE, "--json")
     assert status == 1 and json.loads(out)["hazards"][0]["kind"] == "two writers"
 
@@ -271,18 +264,11 @@ def test_a_target_that_cannot_be_is_one_line(mode, says):
 # --- names, problems, tables ------------------------------------------------------------------------------------------
 
 
-REFUSED = [
-    ("infer", "vgg16"), ("xray", "nosuch"), ("plan", "xception", "--picture", "a.txt"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+@pytest.mark.parametrize("arguments", ["infer vgg16", "xray nosuch", "plan xception --picture a.txt"])
 def test_what_is_refused_by_its_name_is_refused_before_numba_is_imported(arguments):
-    code = (
-        "import sys; from dwlab.__main__ import main; status = main(sys.argv[1:]); "
-        "sys.exit(10 * ('numba' in sys.modules) + status)"
-    )
-    done = python("-c", code, *arguments, text=True)
+    code = "import sys; from dwlab.__main__ import main; status = main(sys.argv[1:]); "
+    code += "sys.exit(10 * ('numba' in sys.modules) + status)"
+    done = python("-c", code, *arguments.split(), text=True)
     assert done.returncode == 2, done.stderr
     assert "The nearest is" not in done.stderr and done.stderr.count("\n") == 1
 
@@ -387,13 +373,10 @@ def test_records_are_filtered(run):
     st.integers(0, 3),
 )  # fmt: skip
 def test_a_table_fits_the_width_that_there_is(columns, body, cut):
-    text = terminal.table(
-        ["one", "two", "three", "four"], body, (0, 1), columns=columns, cut=cut, spare=[i for i in range(4) if i != cut]
-    )
+    table = ["one", "two", "three", "four"], body, (0, 1)
+    text = terminal.table(*table, columns=columns, cut=cut, spare=[i for i in range(4) if i != cut])
     assert max(map(len, text.splitlines())) <= max(columns, 5)
-    assert terminal.table(["one", "two", "three", "four"], body, (0, 1)) == tabular.columns(
-        ["one", "two", "three", "four"], body, (0, 1)
-    )
+    assert terminal.table(*table) == tabular.columns(*table)
 
 
 USUAL = [

@@ -52,19 +52,11 @@ def assert_right(problem, got, arrays):
 # ---------------------------------------------------------------------------------------------------- right
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        ODD,
-        WIDE,
-        DepthwiseConv1d(1, 1, 1, 1),
-        DepthwiseConv1d(2, 3, 9, 12, 4),  # more taps than times
-        DepthwiseConv1d(2, 3, 68, 5, "same"),  # longer than a lane holds
-        DepthwiseConv1d(40, 2, 8, 3),
-        DepthwiseConv1d(1, 33, 4, 70),
-    ],
-    ids=str,
-)
+# Also more taps than times, and longer than a lane holds.
+SIZES = (1, 1, 1, 1), (2, 3, 9, 12, 4), (2, 3, 68, 5, "same"), (40, 2, 8, 3), (1, 33, 4, 70)
+
+
+@pytest.mark.parametrize("problem", [ODD, WIDE, *(DepthwiseConv1d(*sizes) for sizes in SIZES)], ids=str)
 @pytest.mark.parametrize("path", PATHS)
 def test_each_path_in_each_kind(path, problem):
     host = inputs_of(problem)
@@ -277,66 +269,47 @@ def frozen(array):
     return array
 
 
-@pytest.mark.parametrize(
-    ("path", "changed", "message"),
-    [
-        ("forward", {"x": GOOD["x"].tolist()}, "x is a builtins.list: pass a NumPy array, a Numba device array or a"),
-        ("forward", {"w": Foreign()}, "w is a test_dispatch.Foreign: pass cuda.as_cuda_array(w)"),
-        ("forward", {"w": cuda.to_device(GOOD["w"])}, "x is a NumPy array and w a Numba device array: pass arrays of"),
-        ("forward", {"x": GOOD["x"][0]}, f"x has shape {(H, L)}; (B, H, L) is needed"),
-        ("forward", {"w": GOOD["w"][:, None]}, f"w has shape {(H, 1, K)}; (H, K) is needed; PyTorch's conv1d has"),
-        ("forward", {"x": GOOD["x"][:0]}, f"x has shape {(0, H, L)}: every size must be at least 1"),
-        ("forward", {"w": GOOD["w"][:4]}, f"x has {H} channels {(B, H, L)} and w 4 {(4, K)}"),
-        ("forward", {"w": np.ones((L, K), np.float32)}, "is it (B, L, H)? Then pass x with its axes 1 and 2 exchanged"),
-        ("input_grad", {"w": np.ones((K, H), np.float32)}, "is w (K, H)? Then pass w.T, made contiguous"),
-        ("weight_grad", {"x": GOOD["x"][:2]}, f"dy has shape {(B, H, L)} and x {(2, H, L)}: both are (B, H, L)"),
-        ("forward", {"x": GOOD["x"].astype(float)}, "x is float64; float32 is needed: pass x.astype('float32')"),
-        (
-            "forward",
-            {"x": cuda.to_device(GOOD["x"].astype(float)), "w": cuda.to_device(GOOD["w"])},
-            "x is float64; float32 is needed: pass cuda.to_device(x.copy_to_host().astype('float32'))",
-        ),
-        (
-            "forward",
-            {"x": np.ones((B, L, H), np.float32).transpose(0, 2, 1)},
-            "x is not C-contiguous, its axes 1 and 2 are exchanged, as by transpose(1, 2): pass "
-            "numpy.ascontiguousarray(x)",
-        ),
-        (
-            "forward",
-            {"x": np.broadcast_to(np.float32(1), (B, H, L))},
-            "x is not C-contiguous, it repeats elements (strides (0, 0, 0)): pass numpy.ascontiguousarray(x)",
-        ),
-        (
-            "forward",
-            {"x": np.ones((B, H, 2 * L), np.float32)[..., ::2]},
-            "x is not C-contiguous (strides (130, 26, 2))",
-        ),
-        (
-            "forward",
-            {"x": cuda.to_device(np.ones((B, H, 2 * L), np.float32))[:, :, ::2], "w": cuda.to_device(GOOD["w"])},
-            "x is not C-contiguous (strides (130, 26, 2)): pass a device array whose rows follow each other in memory",
-        ),
-        ("forward", {"padding": "valid"}, "padding 'valid' is unknown: use 'causal', 'same', or the number of zeros"),
-        ("forward", {"padding": K}, f"padding must lie in 0..K-1 = 0..{K - 1}, not {K}"),
-        ("forward", {"stage": "naiv"}, "there is no stage 'naiv' of forward. The nearest is 'naive'"),
-        ("forward", {"stage": "depthwise1d/input_grad/naive"}, "there is no stage 'depthwise1d/input_grad/naive' of"),
-        (
-            "forward",
-            {"stage": registry.stage("depthwise1d/input_grad/naive")},
-            "depthwise1d/input_grad/naive is a stage of input_grad, not of forward",
-        ),
-        ("forward", {"stage": ["naive"]}, "stage=['naive']: give a stage's name or id, a Stage, or None for the best"),
-        ("forward", {"y": np.empty((B, H, L + 1), np.float32)}, f"y has shape {(B, H, L + 1)}; {(B, H, L)} is needed"),
-        ("forward", {"y": frozen(GOOD["x"])}, "y is read-only and cannot take the result: pass a copy of it, or leave"),
-        (
-            "forward",
-            {"y": np.empty((B, L, H), np.float32).transpose(0, 2, 1)},
-            "y is not C-contiguous and cannot take the result: pass one that is",
-        ),
-        ("forward", {"y": GOOD["x"]}, "y overlaps x in memory, and a kernel reads one while it writes the other: pass"),
-    ],
-)
+BUT = "x is not C-contiguous"
+STRIDED, TURNED = np.ones((B, H, 2 * L), np.float32), np.ones((B, L, H), np.float32).transpose(0, 2, 1)
+ON_DEVICE = {name: cuda.to_device(GOOD[name]) for name in "xw"}
+IN_DOUBLE = cuda.to_device(GOOD["x"].astype(float))
+OF_A_GRADIENT = registry.stage("depthwise1d/input_grad/naive")
+BAD = [  # what is wrong with a call of forward, and what it is told
+    ({"x": GOOD["x"].tolist()}, "x is a builtins.list: pass a NumPy array, a Numba device array or a"),
+    ({"w": Foreign()}, "w is a test_dispatch.Foreign: pass cuda.as_cuda_array(w)"),
+    ({"w": ON_DEVICE["w"]}, "x is a NumPy array and w a Numba device array: pass arrays of"),
+    ({"x": GOOD["x"][0]}, f"x has shape {(H, L)}; (B, H, L) is needed"),
+    ({"w": GOOD["w"][:, None]}, f"w has shape {(H, 1, K)}; (H, K) is needed; PyTorch's conv1d has"),
+    ({"x": GOOD["x"][:0]}, f"x has shape {(0, H, L)}: every size must be at least 1"),
+    ({"w": GOOD["w"][:4]}, f"x has {H} channels {(B, H, L)} and w 4 {(4, K)}"),
+    ({"w": np.ones((L, K), np.float32)}, "is it (B, L, H)? Then pass x with its axes 1 and 2 exchanged"),
+    ({"x": GOOD["x"].astype(float)}, "x is float64; float32 is needed: pass x.astype('float32')"),
+    (ON_DEVICE | {"x": IN_DOUBLE},
+     "x is float64; float32 is needed: pass cuda.to_device(x.copy_to_host().astype('float32'))"),
+    ({"x": TURNED}, f"{BUT}, its axes 1 and 2 are exchanged, as by transpose(1, 2): pass numpy.ascontiguousarray(x)"),
+    ({"x": np.broadcast_to(np.float32(1), (B, H, L))},
+     f"{BUT}, it repeats elements (strides (0, 0, 0)): pass numpy.ascontiguousarray(x)"),
+    ({"x": STRIDED[..., ::2]}, f"{BUT} (strides (130, 26, 2))"),
+    (ON_DEVICE | {"x": cuda.to_device(STRIDED)[:, :, ::2]},
+     f"{BUT} (strides (130, 26, 2)): pass a device array whose rows follow each other in memory"),
+    ({"padding": "valid"}, "padding 'valid' is unknown: use 'causal', 'same', or the number of zeros"),
+    ({"padding": K}, f"padding must lie in 0..K-1 = 0..{K - 1}, not {K}"),
+    ({"stage": "naiv"}, "there is no stage 'naiv' of forward. The nearest is 'naive'"),
+    ({"stage": OF_A_GRADIENT.id}, "there is no stage 'depthwise1d/input_grad/naive' of"),
+    ({"stage": OF_A_GRADIENT}, "depthwise1d/input_grad/naive is a stage of input_grad, not of forward"),
+    ({"stage": ["naive"]}, "stage=['naive']: give a stage's name or id, a Stage, or None for the best"),
+    ({"y": np.empty((B, H, L + 1), np.float32)}, f"y has shape {(B, H, L + 1)}; {(B, H, L)} is needed"),
+    ({"y": frozen(GOOD["x"])}, "y is read-only and cannot take the result: pass a copy of it, or leave"),
+    ({"y": TURNED}, "y is not C-contiguous and cannot take the result: pass one that is"),
+    ({"y": GOOD["x"]}, "y overlaps x in memory, and a kernel reads one while it writes the other: pass"),
+]  # fmt: skip
+OF_GRADIENTS = [
+    ("input_grad", {"w": np.ones((K, H), np.float32)}, "is w (K, H)? Then pass w.T, made contiguous"),
+    ("weight_grad", {"x": GOOD["x"][:2]}, f"dy has shape {(B, H, L)} and x {(2, H, L)}: both are (B, H, L)"),
+]
+
+
+@pytest.mark.parametrize(("path", "changed", "message"), [*(("forward", *one) for one in BAD), *OF_GRADIENTS])
 def test_bad_input_is_named_with_its_value_and_what_to_do(path, changed, message):
     arrays = {name: changed.get(name, array) for name, array in GOOD.items()}
     more = {name: value for name, value in changed.items() if name not in GOOD}

@@ -83,11 +83,8 @@ def test_a_problem_is_found_with_its_fix(facts, name, stops, words):
 @pytest.mark.parametrize(
     "facts",
     [
-        LAPTOP,
-        station(),
+        *(LAPTOP, station(), replace(station(), colab=True), replace(station(), wsl=True)),
         replace(LAPTOP, requested="simulated", decided_for="simulated"),
-        replace(station(), colab=True),
-        replace(station(), wsl=True),
         replace(with_versions(station(), jupyterlab=None), colab=True),  # Colab has an interface of its own
         station(toolkit=(13, 2)),  # newer within the generation, and the kernel ran
         station(toolkit=(12, 9), device=P100),

@@ -11,9 +11,8 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.ft2font import FT2Font
-from numba import float32
 
-from dwlab import cuda, xray
+from dwlab import xray
 from dwlab.gpu import specs
 from dwlab.gpu.occupancy import limits
 from dwlab.planner.accesses import Tile
@@ -21,25 +20,17 @@ from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.text import drawing
 from dwlab.widgets import drawings, fused_drawings
 from dwlab.widgets.drawings import Moved, schedule
+from tests.loaded import kernel_of
 
-
-@cuda.jit
-def transpose(a, b):
-    column, row = cuda.grid(2)
-    if row < a.shape[0] and column < a.shape[1]:
-        b[column, row] = a[row, column]
+INSIDE = "if row < a.shape[0] and column < a.shape[1]:"
+transpose = kernel_of("a, b", "column, row = cuda.grid(2)", INSIDE, "    b[column, row] = a[row, column]")
 
 
 def tiled(pitch):
-    @cuda.jit
-    def through(a, b):
-        tile = cuda.shared.array((32, pitch), float32)
-        i, j = cuda.threadIdx.x, cuda.threadIdx.y
-        tile[j, i] = a[j, i]
-        cuda.syncthreads()
-        b[j, i] = tile[i, j]
-
-    return through
+    return kernel_of(
+        "a, b", f"tile = cuda.shared.array((32, {pitch}), float32)", "i, j = cuda.threadIdx.x, cuda.threadIdx.y",
+        "tile[j, i] = a[j, i]", "cuda.syncthreads()", "b[j, i] = tile[i, j]",
+    )  # fmt: skip
 
 
 def arrays(rows=32, columns=32):
@@ -198,11 +189,8 @@ def test_threads_of_what_it_cannot_draw_is_refused():
     with pytest.raises(ValueError, match="4,096 elements at most"):
         drawings.threads(transpose, (4, 128), (32, 4), *arrays(128, 128))
 
-    @cuda.jit
-    def wrong(a, b):
-        b[cuda.grid(1), 0] = a[0, 0]
-
-    with pytest.raises(ValueError, match="wrong is not drawn: it ends with an error: .*out of bounds"):
+    wrong = kernel_of("a, b", "b[cuda.grid(1), 0] = a[0, 0]")
+    with pytest.raises(ValueError, match="program is not drawn: it ends with an error: .*out of bounds"):
         drawings.threads(wrong, 1, 64, *arrays())
 
 
@@ -259,10 +247,8 @@ def test_bars_end_where_the_sectors_do():
     gpu = specs.find("h200")
     copy = gpu.ceilings.copy_gbps
     drawing = drawings.bars(gpu, {"copy": Moved(8e9, 8e9, 2_500.0), "strided": Moved(8e9, 36e9)})
-    assert drawing.tables[0].rows == (
-        ("copy", "1", f"{copy:,.0f}", "3,200"),
-        ("strided", "4.5", f"{copy / 4.5:,.0f}", ""),
-    )
+    copied, strided = drawing.tables[0].rows
+    assert copied == ("copy", "1", f"{copy:,.0f}", "3,200") and strided == ("strided", "4.5", f"{copy / 4.5:,.0f}", "")
     assert "measured" not in drawings.bars(gpu, {"copy": Moved(1, 1)}).tables[0].columns[-1]
 
 

@@ -20,8 +20,7 @@ class Board:
     def __init__(self, rest=80.0, busy=500.0, launch_s=0.0002, step=0.1, fails=()):
         self.rest, self.busy, self.launch_s, self.step, self.fails = rest, busy, launch_s, step, fails
         self.now, self.joules, self.shown, self.tick = 0.0, 1234.0, 1234.0, 0
-        self.queued = self.launches = 0
-        self.open = 0
+        self.queued = self.launches = self.open = 0
 
     def pass_time(self, seconds, watts):
         self.now += seconds
@@ -132,13 +131,10 @@ def test_a_counter_that_goes_back(at):
 @pytest.mark.parametrize(
     "how, words",
     [
-        ({"seconds": 0}, "seconds=0"),
-        ({"seconds": float("nan")}, "seconds=nan"),
-        ({"seconds": -1}, "seconds=-1"),
-        ({"per_launch": 0}, "per_launch=0"),
-        ({"per_launch": 1.5}, "per_launch=1.5"),
+        ({"seconds": 0}, "seconds=0"), ({"seconds": float("nan")}, "seconds=nan"), ({"seconds": -1}, "seconds=-1"),
+        ({"per_launch": 0}, "per_launch=0"), ({"per_launch": 1.5}, "per_launch=1.5"),
     ],
-)
+)  # fmt: skip
 def test_windows_and_counts_that_are_none(how, words):
     board = Board()
     with pytest.raises(EnergyError, match=words.replace(".", r"\.")):

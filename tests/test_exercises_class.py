@@ -107,8 +107,9 @@ def test_what_is_no_python_file_is_listed(run, tmp_path):
     assert all("It is a link: the file itself is wanted." in one.message for one in results if one.file[-3:] == ".py")
 
 
-def test_a_file_that_sleeps_is_stopped_before_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("dwlab.judge.answer.ASLEEP_S", 0.7)
+@pytest.mark.parametrize("limit, seconds", [("ASLEEP_S", 0.7), ("WALL_LIMIT_S", 1)])
+def test_a_file_that_sleeps_is_stopped_before_the_limit_or_in_the_end(tmp_path, monkeypatch, limit, seconds):
+    monkeypatch.setattr(f"dwlab.judge.answer.{limit}", seconds)
     path = tmp_path / "00_1_answer.py"
     path.write_text("import time\ntime.sleep(1000)\n", encoding="utf-8")
     began = time.monotonic()

@@ -2,13 +2,12 @@
 
 import pytest
 from launched import right_and_counted
-from numba import float32, uint32
+from mutated import mutate
 
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
 from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
-from dwlab.kernels.parts import epilogue
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
@@ -172,52 +171,20 @@ def test_any_padding_comes_after_the_activation(stage, K, padding):
     assert formulas.compare(chosen, pair).agrees
 
 
-def outside(pads_x):
-    """A kernel for the launch of pwdw/map in NHWC. pads_x: beyond the map's edge it takes x, not its product, as 0."""
-
-    @registry.by_shape
-    def kernel(pair):
-        C, F, dw, between, finish = (
-            pair.first.C,
-            pair.first.F,
-            pair.second,
-            *map(epilogue.finish, (pair.first, pair.second)),
-        )
-        H, W, K, S, PAD, P, Q = dw.H, dw.W, dw.K, dw.stride, dw.padding, dw.P, dw.Q
-
-        @cuda.jit
-        def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
-            first = uint32(cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * uint32(cuda.blockDim.x)
-            step = uint32(cuda.gridDim.x * cuda.gridDim.y * cuda.blockDim.x)
-            for i in range(uint32(first + uint32(cuda.threadIdx.x)), uint32(y.size), step):
-                f, p, q = i % F, i // F // Q % P, i // F % Q
-                n = i // (F * P * Q)
-                total = float32(0)
-                for j in range(K):
-                    for k in range(K):
-                        h, v = int(p * S + j) - PAD, int(q * S + k) - PAD
-                        here = 0 <= h and h < H and 0 <= v and v < W
-                        if here or pads_x:
-                            inner = float32(0)
-                            if here:
-                                for c in range(C):
-                                    inner += w1[f * C + c] * x[((n * H + h) * W + v) * C + c]
-                            total += w2[(j * K + k) * F + f] * between(inner, b1, r, uint32(f), uint32(f))
-                y[i] = finish(total, b2, r, uint32(f), uint32(i))
-
-        return kernel
-
-    return registry.stage("fused/pwdw/map").with_kernel(kernel)
+SUM = "total = add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])"
+OUTSIDE = (
+    "else:  # x is taken as 0 there, not its product",
+    "    wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)",
+    "    total = add(total, w2[wi], between(ZERO, b1, m1, r, f, at))",
+)
+PADS_X = mutate("fused/pwdw/map", SUM, f"\n{20 * ' '}".join((SUM, *OUTSIDE)))
 
 
 @pytest.mark.parametrize("act", ["none", "relu", "gelu"])
 def test_a_kernel_that_pads_before_the_bias_is_rejected(act):
-    pair = pwdw(2, 3, 4, 5, 6, between=act)
-    assert check(outside(pads_x=False), pair).passed
-    verdict = check(outside(pads_x=True), pair)
-    assert not verdict.passed
+    assert not check(PADS_X, pwdw(2, 3, 4, 5, 6, between=act)).passed
 
 
 @pytest.mark.parametrize("easy", [{"padding": 0}, {"bias": False}], ids=str)
 def test_and_accepted_where_it_makes_no_difference(easy):
-    assert check(outside(pads_x=True), pwdw(2, 3, 4, 5, 6, **easy)).passed
+    assert check(PADS_X, pwdw(2, 3, 4, 5, 6, **easy)).passed

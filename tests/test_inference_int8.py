@@ -192,12 +192,8 @@ def test_every_stage_adds_residuals_bit_by_bit(text):
 
 def test_the_sum_is_rounded_once_and_halves_go_to_even():
     layer = Pointwise(1, 1, 1, 1, 5, residual=True, zero_y=-1, zero_r=1, m_r=0.5, dtype="int8")
-    given = {
-        "x": np.array([[[[1, 3, -5, 127, -128]]]], np.int8),
-        "w": np.array([[1]], np.int8),
-        "m": np.array([0.5], np.float32),
-        "r": np.array([[[[1, 3, 3, 127, -128]]]], np.int8),
-    }
+    given = {"w": np.array([[1]], np.int8), "m": np.array([0.5], np.float32)}
+    given |= {"x": np.int8([[[[1, 3, -5, 127, -128]]]]), "r": np.int8([[[[1, 3, 3, 127, -128]]]])}
     # 0.5 + 0, 1.5 + 1, -2.5 + 1, 63.5 + 63, -64 - 64.5: rounded after the sum, halves to even; less 1; cut off
     wanted = [-1, 1, -3, 125, -128]
     assert references.reference(layer, "forward", given)["y"].ravel().tolist() == wanted

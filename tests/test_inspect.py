@@ -220,11 +220,8 @@ def test_a_result_from_what_the_tools_say(canned):
     assert found.occupancy == occupancy.occupancy(32, 40, 4608, "8.0")
     assert found.float64_instructions == 3 and found.ffma == 2
     assert found.accesses("global") == {"LDG.E.128": 1, "LDGSTS.E.BYPASS.128": 1, "STG.E": 1}
-    assert (found.accesses("shared"), found.accesses("local"), found.accesses("generic")) == (
-        {"LDS.128": 1},
-        {"STL": 1},
-        {},
-    )
+    others = [found.accesses(space) for space in ("shared", "local", "generic")]
+    assert others == [{"LDS.128": 1}, {"STL": 1}, {}]
     with pytest.raises(InspectError, match="no memory 'texture': give one of global"):
         found.accesses("texture")
 

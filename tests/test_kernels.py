@@ -84,14 +84,11 @@ def test_long_in_one_direction(one, problem):
 @pytest.mark.parametrize(
     "problem",
     [
-        PAPER,
-        DepthwiseConv1d(1_000_000, 1, 1, 1),
-        DepthwiseConv1d(1, 500_000, 2, 3),
-        DepthwiseConv1d(1, 1, 500_000, 1000),
-        DepthwiseConv1d(70_000, 70, 5, 5, "same"),
+        PAPER, DepthwiseConv1d(1_000_000, 1, 1, 1), DepthwiseConv1d(1, 500_000, 2, 3),
+        DepthwiseConv1d(1, 1, 500_000, 1000), DepthwiseConv1d(70_000, 70, 5, 5, "same"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_large_problems_of_every_direction_are_launched(one, problem):
     assert limits(one.launch(problem)) == ()
 

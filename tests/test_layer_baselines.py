@@ -149,9 +149,8 @@ def test_a_wrong_result_of_a_peer_has_no_time(monkeypatch):
 def solved(problem, seed=3):
     inputs = problem.inputs(problem.main_path, seed)
     y = references.reference(problem, problem.main_path, inputs)["y"]
-    return inputs, y.astype(np.int8) if problem.dtype == "int8" else problems.encode(
-        y.astype(np.float32), problem.dtype
-    )
+    int8 = problem.dtype == "int8"
+    return inputs, y.astype(np.int8) if int8 else problems.encode(y.astype(np.float32), problem.dtype)
 
 
 MANY = [
@@ -243,9 +242,8 @@ def test_a_matrix_product_may_exceed_the_rate_of_float32_arithmetic(tmp_path):
     assert report.roof_of("depthwise1d", MACHINE.ceilings) is MACHINE.ceilings
     # 2 * 64 * 1024**3 FLOP in 900 µs are 153 TFLOP/s, above 60; the bytes are far below what a copy moves.
     layer = Pointwise(64, 1024, 1024, 32, 32, layout="NHWC", dtype="float16")
-    stage = dataclasses.replace(
-        registry.stage("pointwise/forward/naive"), traffic=lambda p: traffic.Traffic(1, 32, 1, 32)
-    )
+    few = traffic.Traffic(1, 32, 1, 32)
+    stage = dataclasses.replace(registry.stage("pointwise/forward/naive"), traffic=lambda p: few)
     assert make([stage], layer).passed
 
 

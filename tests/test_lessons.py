@@ -7,7 +7,6 @@ import ast
 import copy
 import difflib
 import functools
-import importlib.util
 import re
 import textwrap
 from pathlib import Path
@@ -15,13 +14,10 @@ from pathlib import Path
 import nbformat
 import pytest
 from copies import needs_solutions, worked_on
+from test_exercises import ROOT, build
 
 from dwlab.measure.counters import METRICS
 
-ROOT = Path(__file__).resolve().parents[1]
-SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(build)
 build.lesson = functools.cache(build.lesson)  # nobody changes what it gives of the project's sources
 
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))

@@ -16,18 +16,12 @@ from dwlab.gpu.machine import Ceilings, MachineError
 from dwlab.measure import device, timing
 
 H200 = {
-    "MULTIPROCESSOR_COUNT": 132,
-    "L2_CACHE_SIZE": 62_914_560,
-    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233_472,
-    "MAX_SHARED_MEMORY_PER_BLOCK": 49_152,
-    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232_448,
-    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65_536,
-    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
-    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
-    "CLOCK_RATE": 1_980_000,
-    "MEMORY_CLOCK_RATE": 3_201_000,
+    "MULTIPROCESSOR_COUNT": 132, "L2_CACHE_SIZE": 62_914_560, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233_472,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 49_152, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232_448,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65_536, "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32, "CLOCK_RATE": 1_980_000, "MEMORY_CLOCK_RATE": 3_201_000,
     "GLOBAL_MEMORY_BUS_WIDTH": 6144,
-}
+}  # fmt: skip
 
 
 def asked(attributes):
@@ -107,13 +101,8 @@ def test_limits_of_known_gpus_are_those_of_their_compute_capability():
 
 def run(gpu="NVIDIA H200", date="2026-11-21T10:00:00+00:00", copy=4130.0, **more):
     made = dataclasses.replace(asked(H200), name=gpu)
-    return records.Record(
-        file="x.json",
-        environment={"gpu": gpu, "date": date},
-        ceilings=Ceilings(copy, 6000.0, 60.0, 19.0, True, "measured; copy").to_dict(),
-        measurements=(),
-        machine=made.to_dict() | more,
-    )
+    ceilings = Ceilings(copy, 6000.0, 60.0, 19.0, True, "measured; copy").to_dict()
+    return records.Record("x.json", {"gpu": gpu, "date": date}, ceilings, (), machine=made.to_dict() | more)
 
 
 def test_a_recorded_gpu_has_the_ceilings_of_its_newest_run():

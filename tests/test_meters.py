@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from dwlab.training import meters
-from dwlab.training.meters import (
-    Hourly,
-    MeterError,
-    Series,
-    hourly,
-    read_series,
-    repair_exchanged_days,
-    windows,
-    without_leading_zeros,
-)
+from dwlab.training.meters import Hourly, MeterError, Series, hourly, read_series, repair_exchanged_days, windows
 
 
 def write(tmp_path: Path, text: str, name: str = "meter.csv") -> Path:
@@ -89,9 +80,8 @@ def test_the_notes_beside_the_data_are_true():
     for sound in first[:2]:
         assert repair_exchanged_days(sound) is sound
     notice = (meters.DATA / "README.md").read_text(encoding="utf-8")
-    assert (
-        "23 breaks" in notice and "Apache License 2.0" in notice and (meters.DATA / "LICENSE-Apache-2.0.txt").exists()
-    )
+    assert "23 breaks" in notice and "Apache License 2.0" in notice
+    assert (meters.DATA / "LICENSE-Apache-2.0.txt").exists()
     for file in {f for pair in meters.METERS for f in pair}:
         assert file in notice
 
@@ -103,12 +93,8 @@ def test_unknown_meter_is_refused():
 
 
 def test_offsets_blanks_and_other_columns(tmp_path):
-    path = write(
-        tmp_path,
-        ",start,unit,value\n0,2020-04-01 01:00:00+01:00,kWh,1.5\n"
-        "1,2020-04-01 01:00:00+00:00,kWh,\n\n2,2020-04-01T02:00Z,kWh,inf\n",
-    )
-    got = read_series(path)
+    rows = "0,2020-04-01 01:00:00+01:00,kWh,1.5", "1,2020-04-01 01:00:00+00:00,kWh,\n", "2,2020-04-01T02:00Z,kWh,inf"
+    got = read_series(write(tmp_path, "\n".join([",start,unit,value", *rows, ""])))
     assert [str(t) for t in got.times] == ["2020-04-01T00:00", "2020-04-01T01:00", "2020-04-01T02:00"]
     assert got.values[0] == 1.5 and np.isnan(got.values[1:]).all()
 
@@ -167,15 +153,11 @@ def test_half_hours_add_up_and_temperatures_average():
 
 
 def test_repeated_rows_count_once_and_contradictions_are_gaps():
-    times = np.array(
-        ["2020-01-01T00:00", "2020-01-01T00:00", "2020-01-01T01:00", "2020-01-01T02:00", "2020-01-01T02:00"],
-        "datetime64[m]",
-    )
+    times = np.array([f"2020-01-01T{hour:02}:00" for hour in (0, 0, 1, 2, 2)], "datetime64[m]")
     got = hourly(Series("m", times, np.array([1.0, 1, 2, 3, 4])), "sum")
     assert got.values[:2].tolist() == [1, 2] and np.isnan(got.values[2])
-    assert any("2 repeated rows" in n for n in got.repaired) and any(
-        "1 stamps with two different values" in n for n in got.repaired
-    )
+    for says in ("2 repeated rows", "1 stamps with two different values"):
+        assert any(says in n for n in got.repaired)
     twice_nothing = hourly(Series("m", times[:3], np.array([np.nan, np.nan, 2])), "sum")
     assert not any("different" in n for n in twice_nothing.repaired)
 
@@ -193,13 +175,13 @@ def test_steps_that_do_not_fit_the_hour_are_refused():
 
 
 def test_only_zeros_before_the_first_reading_are_gaps():
-    got = without_leading_zeros(series("2020-01-01T00:00", [0, 0, 1, 0, 0]))
+    got = meters.without_leading_zeros(series("2020-01-01T00:00", [0, 0, 1, 0, 0]))
     assert np.isnan(got.values[:2]).all() and got.values[2:].tolist() == [1, 0, 0]
-    never = without_leading_zeros(series("2020-01-01T00:00", np.zeros(4)))
+    never = meters.without_leading_zeros(series("2020-01-01T00:00", np.zeros(4)))
     assert np.isnan(never.values).all()
     used = series("2020-01-01T00:00", [1.0, 0])
-    assert without_leading_zeros(used) is used
-    after_a_blank = without_leading_zeros(series("2020-01-01T00:00", [np.nan, 0, 2]))
+    assert meters.without_leading_zeros(used) is used
+    after_a_blank = meters.without_leading_zeros(series("2020-01-01T00:00", [np.nan, 0, 2]))
     assert np.isnan(after_a_blank.values[:2]).all()
 
 

@@ -6,8 +6,10 @@ from numba import float32
 from test_drawings import readable
 
 from dwlab import PAPER, cuda, records, stage, xray
+from dwlab.kernels.parts import ptx
 from dwlab.problems import DepthwiseConv1d
 from dwlab.widgets import moves
+from tests.loaded import kernel_of, program
 
 TILE, TAPS = 64, 24
 WINDOW = TILE + TAPS - 1
@@ -28,25 +30,14 @@ def tiled(x, w, y, shift):
     y[t0 + i] = acc
 
 
-@cuda.jit
-def add_lanes(parts, sums):
-    lane = cuda.threadIdx.x
-    part = parts[lane]
-    for distance in (16, 8, 4, 2, 1):
-        part += cuda.shfl_xor_sync(0xFFFFFFFF, part, distance)
-    sums[lane] = part
-
-
-@cuda.jit
-def sliding_window(x, y):
-    lane = cuda.threadIdx.x
-    old = x[lane]
-    total = float32(0)
-    for j in range(5):
-        new = x[lane + 1 + j]
-        total += old * new
-        old = new
-    y[lane] = total
+add_lanes = kernel_of(
+    "parts, sums", "lane = cuda.threadIdx.x", "part = parts[lane]", "for distance in (16, 8, 4, 2, 1):",
+    "    part += cuda.shfl_xor_sync(0xFFFFFFFF, part, distance)", "sums[lane] = part",
+)  # fmt: skip
+sliding_window = kernel_of(
+    "x, y", "lane = cuda.threadIdx.x", "old = x[lane]", "total = float32(0)", "for j in range(5):",
+    "    new = x[lane + 1 + j]", "    total += old * new", "    old = new", "y[lane] = total",
+)  # fmt: skip
 
 
 def tile_arguments():
@@ -68,11 +59,8 @@ def test_sliding_reads_each_x_as_often_as_the_naive_kernel(problem):
     for name, terms, count in one.tables[0].rows:
         t = int(name[2:-1])
         assert terms.count("·") == int(count)
-        assert all(
-            f"w[{j}]·x[{t + problem.shift - j}]" in terms
-            for j in range(problem.K)
-            if 0 <= t + problem.shift - j < problem.L
-        )
+        pairs = [(j, t + problem.shift - j) for j in range(problem.K)]
+        assert all(f"w[{j}]·x[{s}]" in terms for j, s in pairs if 0 <= s < problem.L)
 
 
 @pytest.mark.parametrize("block", [0, 1])
@@ -87,7 +75,7 @@ def test_staged_has_the_stores_and_loads_that_are_counted(block):
     assert all(int(row[2]) == loads.active_lanes / 2 / TAPS for row in rows if row[1] == "load")
     # At tap 0 thread i reads word i + 23: warp 0 those of warp 1 from word 32 on, warp 1 what warp 0 wrote last.
     assert [row[4] for row in rows[3:]] == [str(23 + 23), "0"]
-    with pytest.raises(ValueError, match="add_lanes has no shared array"):
+    with pytest.raises(ValueError, match="program has no shared array"):
         moves.staged(add_lanes, 1, 32, np.zeros(32, np.float32), np.zeros(32, np.float32))
 
 
@@ -128,21 +116,10 @@ def test_tree_divides_what_a_launch_divides():
 
 
 def transposing(pitch):
-    from dwlab.kernels.parts import ptx
-
-    words = 32 * pitch
-
-    @cuda.jit
-    def kernel(x, y):
-        tile = cuda.shared.array(words, float32, 16)
-        lane = cuda.threadIdx.x
-        for i in range(lane, words, 32):
-            tile[i] = x[i]
-        cuda.syncwarp()
-        a, b, c, d = ptx.load4_shared(tile, pitch * lane)
-        y[lane] = (a + b) + (c + d)
-
-    return kernel
+    lines = [f"tile = cuda.shared.array({32 * pitch}, float32, 16)", "lane = cuda.threadIdx.x"]
+    lines += [f"for i in range(lane, {32 * pitch}, 32):", "    tile[i] = x[i]", "cuda.syncwarp()"]
+    lines += [f"a, b, c, d = ptx.load4_shared(tile, {pitch} * lane)", "y[lane] = (a + b) + (c + d)"]
+    return program(lines, "x, y", float32=float32, ptx=ptx)[0]
 
 
 def test_vectors_meet_where_wavefronts_are_counted():

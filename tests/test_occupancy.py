@@ -70,14 +70,10 @@ def test_above_48_kib_is_noted():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ((0,), "threads is 0"),
-        ((32.0,), "threads is 32.0"),
-        ((32, 0), "registers is 0"),
-        ((32, 32, -1), "shared_bytes is -1"),
-        ((32, 32, 0, (3, 5)), "known: 6.0"),
-        ((32, 32, 0, 9), "known: 6.0"),
+        ((0,), "threads is 0"), ((32.0,), "threads is 32.0"), ((32, 0), "registers is 0"),
+        ((32, 32, -1), "shared_bytes is -1"), ((32, 32, 0, (3, 5)), "known: 6.0"), ((32, 32, 0, 9), "known: 6.0"),
     ],
-)
+)  # fmt: skip
 def test_nonsense_is_refused_with_the_value(arguments, words):
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         occupancy(*arguments)
@@ -119,11 +115,8 @@ def header_blocks(tmp_path_factory):
         pytest.skip("no CUDA toolkit with cuda_occupancy.h, or no C compiler: the table is not compared with it here")
     folder = tmp_path_factory.mktemp("occupancy")
     (folder / "harness.c").write_text(HARNESS)
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "harness.so", folder / "harness.c"],
-        check=True,
-        capture_output=True,
-    )
+    command = [compiler, "-shared", "-fPIC", "-O1", f"-I{include}", "-o", folder / "harness.so", folder / "harness.c"]
+    subprocess.run(command, check=True, capture_output=True)
     call = ctypes.CDLL(str(folder / "harness.so")).blocks
     call.argtypes = [ctypes.c_int] * 3 + [ctypes.c_size_t] * 3 + [ctypes.c_int] * 2 + [ctypes.c_size_t]
 

@@ -28,9 +28,8 @@ COMPARED = set()
 def runs(gpu):
     files = sorted((ROOT / "dwlab/records").glob("*.jsonl.xz"))
     found = [json.loads(line) for file in files for line in lzma.open(file)]
-    return sorted(
-        (run for run in found if run["environment"]["gpu"] == gpu), key=lambda run: run["environment"]["date"]
-    )
+    here = (run for run in found if run["environment"]["gpu"] == gpu)
+    return sorted(here, key=lambda run: run["environment"]["date"])
 
 
 def rows(gpu, part):
@@ -98,13 +97,8 @@ def peers(gpu):
 
     for _, one in rows(gpu, "peers"):
         if one.get("time") and one.get("shape"):
-            put(
-                one["path"],
-                one.get("dtype", "float32"),
-                one["shape"],
-                one["way"].split(":")[0],
-                one["time"]["median_us"],
-            )
+            way, us = one["way"].split(":")[0], one["time"]["median_us"]
+            put(one["path"], one.get("dtype", "float32"), one["shape"], way, us)
     for part in ("measurements", "grid", "shapes", "layers"):
         for _, row in rows(gpu, part):
             if row.get("peer_time_us"):
@@ -625,10 +619,8 @@ def test_predictions_of_another_gpu():
         same(row["rows"], len(here))
         same(row["measured change, median"], statistics.median(change for change, _ in here))
         for mark, errors in (("", model), ("'", carried)):
-            same(
-                row["carried over: error, median" if mark else "the model's error, median"],
-                100 * statistics.median(errors),
-            )
+            median = row["carried over: error, median" if mark else "the model's error, median"]
+            same(median, 100 * statistics.median(errors))
             same(row[f"within 10 %{mark}"], sum(error <= 0.1 for error in errors))
         if row["predicted to be bound by"] == "device memory":  # the model foresees the change, carrying over does not
             assert int(row["within 10 %"]) >= 0.75 * len(here) > int(row["within 10 %'"])

@@ -103,12 +103,8 @@ def kernels(draw):
     layers = []
     for number, what in enumerate(KINDS[kind].takes):
         last = number == len(KINDS[kind].takes) - 1
-        more = {
-            "layout": layout,
-            "dtype": dtype,
-            "bias": draw(st.booleans()),
-            "residual": last and dtype != "int8" and draw(st.booleans()),
-        }
+        more = {"layout": layout, "dtype": dtype, "bias": draw(st.booleans())}
+        more["residual"] = last and dtype != "int8" and draw(st.booleans())
         if what == "pw":
             layers.append(Pointwise(n, channels, draw(small), h, w, **more))
         else:
@@ -161,10 +157,8 @@ def test_shared_memory_is_counted_in_bytes_of_the_dtype():
 
 
 def fits(module, gpu):
-    return (
-        module.shared_bytes <= gpu.shared_per_block
-        and module.shared_bytes + 4 * module.accesses.accumulators <= modules.l1_bytes(gpu)
-    )
+    on_chip = module.shared_bytes + 4 * module.accesses.accumulators
+    return module.shared_bytes <= gpu.shared_per_block and on_chip <= modules.l1_bytes(gpu)
 
 
 @pytest.mark.parametrize("name", ["gtx1660", "orin", "h200"])
@@ -402,11 +396,8 @@ def test_redundant_work_is_shown_and_bounded():
 
 
 def test_decisions_are_judged_by_measured_times():
-    first, second, third = (
-        Pointwise(1, 16, 96, 112, 112),
-        DepthwiseConv2d(1, 96, 112, 112, 3, 2),
-        Pointwise(1, 96, 24, 56, 56),
-    )
+    first, third = Pointwise(1, 16, 96, 112, 112), Pointwise(1, 96, 24, 56, 56)
+    second = DepthwiseConv2d(1, 96, 112, 112, 3, 2)
     made = plan([first, second, third], "gtx1660", rules=IDEAL)
     assert [step.layers for step in made.steps] == [("1", "2"), ("3",)]
     early, late = made.pairs
@@ -489,10 +480,8 @@ def test_a_plan_as_text_markdown_html_and_json():
     made = plan("mobilenet_v2", "gtx1660", layout="NCHW", rules=IDEAL)
     above, text, below = str(made).split("\n\n")
     before, after = made.total("time_us", unfused=True), made.total("time_us")
-    assert above.startswith(
-        "mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: "
-        f"{before:,.0f} µs unfused, {after:,.0f} µs as planned"
-    )
+    times = f"{before:,.0f} µs unfused, {after:,.0f} µs as planned"
+    assert above.startswith(f"mobilenet_v2 on GeForce GTX 1660, batch 1, NCHW, float32: {times}")
     assert "51 layers in" in above and max(map(len, above.splitlines())) <= 100
     assert all(one in " ".join(above.split()) for one in ("not measured", "of ideal kernels"))
     lines = text.splitlines()

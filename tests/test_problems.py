@@ -18,16 +18,9 @@ def test_the_papers_problem_has_the_papers_numbers():
 
 @pytest.mark.parametrize(
     ("K", "padding", "left", "shift"),
-    [
-        (1, "causal", 0, 0),
-        (1, "same", 0, 0),
-        (5, "causal", 4, 0),
-        (5, "same", 2, 2),
-        (4, "same", 1, 2),  # PyTorch's padding="same" puts the odd zero to the right
-        (4, 0, 0, 3),
-        (4, 3, 3, 0),
-    ],
-)
+    [(1, "causal", 0, 0), (1, "same", 0, 0), (5, "causal", 4, 0), (5, "same", 2, 2), (4, 0, 0, 3), (4, 3, 3, 0),
+     (4, "same", 1, 2)],  # PyTorch's padding="same" puts the odd zero to the right
+)  # fmt: skip
 def test_padding(K, padding, left, shift):
     p = DepthwiseConv1d(1, 1, 9, K, padding)
     assert (p.left, p.shift) == (left, shift)

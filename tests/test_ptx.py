@@ -15,6 +15,7 @@ from dwlab.gpu import target
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.instruction import instruction
 from dwlab.target import cuda
+from tests.loaded import program
 
 ONE_WARP = 128  # elements that a warp moves with one instruction
 TWO_WARPS = 256
@@ -133,19 +134,10 @@ def test_copies_bring_zeros_where_they_are_told_to():
 
 @pytest.mark.parametrize(("name", "size", "first"), [("copy2_async", 2, 1), ("copy1_async", 1, 0)])
 def test_copies_of_two_begin_at_even_places_and_none_is_there_before_it_is_waited_for(name, size, first):
-    copy = getattr(ptx, name)
-
     def kernel(first, offset):
-        @cuda.jit
-        def kernel(x, y):
-            tile = cuda.shared.array(ONE_WARP, float32, 16)
-            i = cuda.threadIdx.x * size
-            copy(tile, i, x, i + first)
-            ptx.commit()
-            y[i] = tile[i + offset]
-            ptx.wait(0)
-
-        return kernel
+        lines = [f"tile = cuda.shared.array({ONE_WARP}, float32, 16)", f"i = cuda.threadIdx.x * {size}"]
+        lines += [f"ptx.{name}(tile, i, x, i + {first})", "ptx.commit()", f"y[i] = tile[i + {offset}]", "ptx.wait(0)"]
+        return program(lines, "x, y", float32=float32, ptx=ptx)[0]
 
     arrays = np.ones(ONE_WARP, np.float32), np.zeros(ONE_WARP, np.float32)
     assert kinds(kernel(0, size - 1), *arrays) == ["race"]  # at its last element too
@@ -202,20 +194,12 @@ def test_an_access_of_16_bytes_is_one_request_of_16_sectors():
     assert report.hazards == ()
     by = {(a.line, a.array, a.kind): a for a in report.accesses}
     lines = sorted({line for line, *_ in by})
-    found = [
-        (a.array, a.kind, a.itemsize, a.requests, a.sectors, a.bytes_used, a.wavefronts, a.active_lanes)
-        for line in lines
-        for a in report.accesses
-        if a.line == line
-    ]
-    assert sorted(found[:2]) == [("tile", "store", 16, 1, 0, 512, 4, 32), ("x", "load", 16, 1, 16, 512, 0, 32)]
-    assert found[2:] == [
-        ("tile", "load", 16, 1, 0, 512, 4, 32),
-        ("tile", "store", 16, 1, 0, 512, 4, 32),
-        ("tile", "load", 16, 1, 0, 512, 4, 32),
-        ("x", "load", 16, 1, 16, 512, 0, 32),
-        ("y", "store", 16, 1, 16, 512, 0, 32),
-    ]
+    by_line = [a for line in lines for a in report.accesses if a.line == line]
+    assert {(a.itemsize, a.requests, a.bytes_used, a.active_lanes) for a in by_line} == {(16, 1, 512, 32)}
+    found = [(a.array, a.kind, a.sectors, a.wavefronts) for a in by_line]
+    store, load = ("tile", "store", 0, 4), ("tile", "load", 0, 4)
+    assert sorted(found[:2]) == [store, ("x", "load", 16, 0)]
+    assert found[2:] == [load, store, load, ("x", "load", 16, 0), ("y", "store", 16, 0)]
     assert report.totals.bank_conflicts == 0 and report.totals.sectors == 48
     assert report.footprint == {"x": 16, "y": 16}
 
@@ -254,12 +238,7 @@ def test_a_fault_of_any_of_the_elements_is_named(what, size, kind, says):
 
 
 def test_a_misaligned_access_stops_the_kernel_even_where_hazards_are_off():
-    @cuda.jit
-    def store(y):
-        ptx.store4(y, 1, float32(1), float32(2), float32(3), float32(4))
-
-    if target.mode == "gpu":
-        store = simt.jit(store.py_func)
+    store, _ = program([f"ptx.store4(y, 1, {FOUR})"], "y", float32=float32, ptx=ptx)
     with simt.using(simt.Options(hazards="off")), pytest.raises(simt.HazardError, match="misaligned"):
         store[1, 1](np.zeros(8, np.float32))
 

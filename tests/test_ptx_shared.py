@@ -14,6 +14,7 @@ from dwlab.gpu import driver, target
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import Launch, enqueue
 from dwlab.target import cuda
+from tests.loaded import program
 
 KIB = 1024
 HIGH = 100 * KIB  # more than a launch gets unasked, and than compute capability 8.6 gives at all
@@ -78,27 +79,17 @@ def test_two_types_may_view_the_same_dynamic_memory():
 
 
 def test_a_race_between_two_views_is_found():
-    @cuda.jit
-    def racing(y):
-        words = cuda.shared.array(0, float32, 16)
-        small = cuda.shared.array(0, int8)
-        i = cuda.threadIdx.x
-        words[i] = 1
-        y[i] = small[4 * (31 - i) + 3]
-
+    lines = ["words = cuda.shared.array(0, float32, 16)", "small = cuda.shared.array(0, int8)"]
+    lines += ["i = cuda.threadIdx.x", "words[i] = 1", "y[i] = small[4 * (31 - i) + 3]"]
+    racing, _ = program(lines, "y", float32=float32, int8=int8)
     (one,) = simt.xray(racing, 1, 32, np.zeros(32, np.int32), shared_bytes=128).hazards
     assert one.kind == "race" and one.array == "small" and "cuda.syncwarp()" in one.message
 
 
 def test_the_end_of_dynamic_memory_is_the_launch_s():
-    @cuda.jit
-    def matrices(y):
-        tile = cuda.shared.array(0, float32, 16)
-        i = cuda.threadIdx.x
-        ptx.store4_shared(tile, 4 * i, float32(1), float32(2), float32(3), float32(4))
-        cuda.syncwarp()
-        y[i] = ptx.ldmatrix_x4(tile, 4 * i)[0]
-
+    lines = ["tile = cuda.shared.array(0, float32, 16)", "i = cuda.threadIdx.x"]
+    lines += ["ptx.store4_shared(tile, 4 * i, float32(1), float32(2), float32(3), float32(4))", "cuda.syncwarp()"]
+    matrices, _ = program([*lines, "y[i] = ptx.ldmatrix_x4(tile, 4 * i)[0]"], "y", float32=float32, ptx=ptx)
     y = np.zeros(32, np.float32)
     assert simt.xray(matrices, 1, 32, y, shared_bytes=512).hazards == ()
     found = simt.xray(matrices, 1, 32, y, shared_bytes=508).hazards

@@ -2,17 +2,11 @@
 
 import contextlib
 import functools
-import importlib.util
 import io
 import linecache
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-SPEC = importlib.util.spec_from_file_location("build", ROOT / "notebooks" / "build.py")
-build = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(build)
+from test_exercises import ROOT, build
 
 GUARD = "    if i < a.size:\n        "
 BOTH = "row < a.shape[0] and column < a.shape[1]"

@@ -448,9 +448,8 @@ def test_a_process_reads_each_file_once_and_again_when_it_has_changed(tmp_path, 
     changed.write_text(changed.read_text().replace("NVIDIA H200", "NVIDIA H201"))
     assert {run.gpu for run in records.load_runs(tmp_path)} == {"NVIDIA H200", "NVIDIA H201"}
     assert reads[3:] == [changed.name]
-    changed.write_text(
-        changed.read_text().replace("NVIDIA H201", "NVIDIA H202")
-    )  # as long, and perhaps in the same tick
+    # As long, and perhaps in the same tick.
+    changed.write_text(changed.read_text().replace("NVIDIA H201", "NVIDIA H202"))
     assert {run.gpu for run in records.load_runs(tmp_path)} == {"NVIDIA H200", "NVIDIA H202"}
     changed.unlink()
     assert len(records.load_runs(tmp_path)) == 2

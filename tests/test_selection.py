@@ -110,9 +110,7 @@ def test_records_decide_only_where_every_layer_has_one():
     assert pieces(rows) == selection.layer_by_layer(made)  # no pair has a row
     pair = Fused(*planned[:2])
     rows.append(row(pair, choices.takers(pair)[-1].name, 12.0, gpu=gpu))
-    assert pieces(rows) == (
-        ("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",),
-    )  # fmt: skip
+    assert pieces(rows) == (("1.depthwise", "1.pointwise"), ("2.depthwise",), ("2.pointwise",))
     # Rows of three layers of four say nothing: then the planner's times decide.
     assert pieces(rows[1:]) == selection.decide(made, runs=[]).pieces
 
@@ -148,9 +146,8 @@ def whole(made, alone, together=None, pairs=None, date="2026-02-01T00:00:00+00:0
     same = {"network": made.name, "batch": made.batch, "dtype": made.dtype, "layout": made.layout}
     found = {**same, "resolution": made.resolution, "apart_us": alone, "fused_us": together, "pairs": pairs}
     timed = [same | {"layers": layers, "stage": "a", "time_us": us} for layers, us in kernels]
-    return records.Record(
-        "", {"gpu": gpu, "date": date}, {}, (), sections={"networks": (found,), "network_kernels": timed}
-    )
+    sections = {"networks": (found,), "network_kernels": timed}
+    return records.Record("", {"gpu": gpu, "date": date}, {}, (), sections=sections)
 
 
 def kernels_of(made, alone=1.0, pair=1.5):
@@ -178,9 +175,8 @@ def test_a_network_runs_the_way_that_was_faster_as_a_whole(name, dtype, alone, t
     assert found.why.startswith("With layers in one kernel" if by == "fused" else "Layer by layer")
     for fuse, pieces in ((True, fused), (False, selection.layer_by_layer(made))):
         asked = selection.decide(made, runs=[run], fuse=fuse)
-        assert (asked.by, asked.pieces) == ("request", pieces) and ("requested" in asked.why) == (
-            pieces != found.pieces or not fuse
-        )
+        assert (asked.by, asked.pieces) == ("request", pieces)
+        assert ("requested" in asked.why) == (pieces != found.pieces or not fuse)
 
 
 def test_the_newest_record_with_times_of_the_network_decides():

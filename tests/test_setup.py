@@ -433,9 +433,8 @@ def test_a_browser_is_opened_only_where_there_is_a_screen(platform, variables, w
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A folder with the package as a wheel installs it, which nobody may write to."""
-    modules = {
-        name: types.ModuleType(name) for name in ("setuptools", "setuptools.command", "setuptools.command.build_py")
-    }
+    names = "setuptools", "setuptools.command", "setuptools.command.build_py"
+    modules = {name: types.ModuleType(name) for name in names}
     modules["setuptools"].setup = lambda **_: None
     modules["setuptools.command.build_py"].build_py = object
     with pytest.MonkeyPatch.context() as patch:
@@ -461,20 +460,17 @@ def dwlab_of(site, folder, *command):
 def test_an_installed_package_has_the_lessons_and_grades_where_they_are_copied_to(installed, tmp_path):
     outside = dwlab_of(installed, tmp_path, "grade", "01_2")
     assert outside.returncode == 2 and "`dwlab lab FOLDER` copies the workbook" in outside.stderr
+    course = tmp_path / "course"
     first = json.loads(dwlab_of(installed, tmp_path, "lab", "course", "--no-start", "--json").stdout)
     for kind in ("exercises/*.ipynb", "exercises/*.py"):
-        theirs, ours = (
-            {one.name: one.read_bytes() for one in place.glob(kind)} for place in (tmp_path / "course", ROOT)
-        )
+        theirs, ours = ({one.name: one.read_bytes() for one in place.glob(kind)} for place in (course, ROOT))
         assert theirs == ours and ours
-    assert (
-        not (tmp_path / "course" / "solutions").exists() and not (tmp_path / "course" / "exercises" / "judges").exists()
-    )
-    mine = next((tmp_path / "course" / "exercises").glob("01_2_*.py"))
+    assert not (course / "solutions").exists() and not (course / "exercises" / "judges").exists()
+    mine = next((course / "exercises").glob("01_2_*.py"))
     mine.write_text(re.sub(r"^compulsory = None$", "compulsory = 7", mine.read_text("utf-8"), flags=re.M), "utf-8")
-    again = json.loads(dwlab_of(installed, tmp_path / "course" / "exercises", "lab", "--no-start", "--json").stdout)
-    assert again == {"folder": str(tmp_path / "course"), "copied": 0, "kept": first["copied"]}
-    graded = dwlab_of(installed, tmp_path / "course" / "exercises", "grade", "01_2", "--json")
+    again = json.loads(dwlab_of(installed, course / "exercises", "lab", "--no-start", "--json").stdout)
+    assert again == {"folder": str(course), "copied": 0, "kept": first["copied"]}
+    graded = dwlab_of(installed, course / "exercises", "grade", "01_2", "--json")
     (found,) = json.loads(graded.stdout)
     assert found["status"] == "unsolved" and found["message"].startswith("`flops` is still None"), "7 is a prediction"
 

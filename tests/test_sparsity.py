@@ -136,15 +136,11 @@ def test_what_are_no_numbers_are_refused(w):
 @pytest.mark.parametrize(
     "form, says",
     [
-        ("2-4", "is no pattern"),
-        ("9" * 5000 + ":4", "^'9{79} is no pattern"),
-        ("2:8", "without rows that share columns"),
-        ("0:2:4", "V of a pattern must be"),
-        ("4:3:8", "N is 1 or 2"),
-        ("4:2:3", "N is 1 or 2"),
-        ("4:2:512", "N is 1 or 2"),
+        ("2-4", "is no pattern"), ("9" * 5000 + ":4", "^'9{79} is no pattern"),
+        ("2:8", "without rows that share columns"), ("0:2:4", "V of a pattern must be"), ("4:3:8", "N is 1 or 2"),
+        ("4:2:3", "N is 1 or 2"), ("4:2:512", "N is 1 or 2"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_pattern_says_so(form, says):
     with pytest.raises(ProblemError, match=says):
         pattern(form)

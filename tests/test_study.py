@@ -121,17 +121,14 @@ def test_several_problems_each_have_their_own_buffers_naive_and_table():
     assert [row.stage for row in made.rows] == [one.name for shape in shapes for one in FORWARD if one.supports(shape)]
     assert len(made.rows) < 2 * len(FORWARD)
     assert len(made.table().split("\n\n")) == 3  # and one of counters
-    for shape in shapes:
-        assert str(shape) in made.table()
+    assert all(str(shape) in made.table() for shape in shapes)
 
 
 def test_what_is_written_is_what_was_measured(tmp_path):
     made = whole()
     path = made.write(tmp_path / "run.json")
     run = records.read_run(path)
-    assert [dataclasses.replace(row, file="") for row in run.measurements] == [
-        written(one) for one in made.measurements()
-    ]
+    assert [dataclasses.replace(row, file="") for row in run.measurements] == list(map(written, made.measurements()))
     assert run.measurements[0].date == ENVIRONMENT["date"]
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
     assert len(run.peers) == 3
@@ -233,11 +230,8 @@ def test_a_formula_that_is_off_by_one_sector_is_caught():
 
 def test_the_counted_problem_is_small_and_keeps_what_matters():
     assert study.counted_problem(PAPER) == problems.SMALL
-    for problem in (
-        DepthwiseConv1d(1, 1, 1, 1),
-        DepthwiseConv1d(9, 300, 5000, 7, "same"),
-        DepthwiseConv1d(2, 3, 4096, 4),
-    ):
+    for sizes_ in ((1, 1, 1, 1), (9, 300, 5000, 7, "same"), (2, 3, 4096, 4)):
+        problem = DepthwiseConv1d(*sizes_)
         small = study.counted_problem(problem)
         assert small.B * small.H * small.L <= sizes.COUNTED_OUTPUTS
         assert (small.K, small.padding) == (problem.K, problem.padding)

@@ -129,13 +129,11 @@ def test_a_gpu_that_others_use_is_called_busy(numba_cuda, monkeypatch, run):
     monkeypatch.setenv("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
     assert target.numba_cuda.__wrapped__() is sys.modules["numba.cuda"]
     full = CudaAPIError(2, "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY")
-    assert str(full).startswith(
-        "[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY. The GPU is busy: it has no"
-    )
+    assert str(full).startswith(f"[2] {full.args[1]}. The GPU is busy: it has no")
     alone = CudaAPIError(46, "Call to cuDevicePrimaryCtxRetain results in CUDA_ERROR_DEVICE_UNAVAILABLE")
     assert "another process has it for itself alone. Wait" in str(alone) and "DWLAB_TARGET=simulated" in str(alone)
     other = CudaAPIError(700, "Call to cuCtxSynchronize results in CUDA_ERROR_ILLEGAL_ADDRESS")
-    assert str(other) == "[700] Call to cuCtxSynchronize results in CUDA_ERROR_ILLEGAL_ADDRESS"
+    assert str(other) == f"[700] {other.args[1]}"
 
     def raises(options):
         raise full
@@ -205,9 +203,8 @@ def asked(monkeypatch, library, release=None):
 
 def test_a_driver_with_gpus_and_none(monkeypatch):
     found = asked(monkeypatch, library(12040, devices=(("A", 8, 0), ("B", 6, 1))), "550.54.15")
-    assert found == driver.Driver(
-        True, (12, 4), "550.54.15", (driver.Device("A", (8, 0)), driver.Device("B", (6, 1))), ""
-    )
+    devices = driver.Device("A", (8, 0)), driver.Device("B", (6, 1))
+    assert found == driver.Driver(True, (12, 4), "550.54.15", devices, "")
     none = asked(monkeypatch, None)
     assert found.usable and (none.found, none.usable, none.toolkit) == (False, False, None)
 

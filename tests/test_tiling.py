@@ -230,8 +230,6 @@ def test_a_stage_runs_on_the_oldest_gpu_that_it_says_it_needs(stage):
             stage.xray(problem)
             how, args = stage.launch(problem), stage.example(problem)
         if older:
-            with (
-                pytest.raises(Exception, match="needs compute capability"),
-                simt.using(simt.Options(compute_capability=older[-1])),
-            ):
+            before = simt.Options(compute_capability=older[-1])
+            with pytest.raises(Exception, match="needs compute capability"), simt.using(before):
                 simt.xray(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)

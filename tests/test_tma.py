@@ -1,17 +1,16 @@
 """Boxes that the copy engine brings, and mbarriers: what they do, which mistakes are found, the stage made of them."""
 
 import functools
-import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import edits
 import numpy as np
 import pytest
 from compiler import needs_compiler
 from launched import hopper, launched, layer, right_and_counted
-from loaded import loaded
 from numba import float32, uint32
 
 from dwlab import simt
@@ -23,6 +22,7 @@ from dwlab.kernels.parts import ptx, swizzle
 from dwlab.kernels.pointwise import tma_tiles, wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.target import cuda
+from tests.loaded import loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -112,14 +112,10 @@ def test_a_box_is_what_the_matrix_has_there_and_zeros_beyond(lines, width, box, 
 @simulated
 @pytest.mark.parametrize(("words", "unit"), [(16, 128), (32, 256), (64, 32)])
 def test_a_box_begins_in_shared_memory_where_its_lines_are_swizzled_from(words, unit):
-    @cuda.jit
-    def kernel(x, at):
-        shared = cuda.shared.array(4096, float32)
-        ptx.mbarrier_init(shared, 4000, 1)
-        ptx.fence_async()
-        ptx.mbarrier_expect(shared, 4000, 32 * words)
-        ptx.copy_box_async(shared, at, x, 8, 64, 8, 0, 0, 4000, words=words)
-
+    lines = ["shared = cuda.shared.array(4096, float32)", "ptx.mbarrier_init(shared, 4000, 1)", "ptx.fence_async()"]
+    lines += [f"ptx.mbarrier_expect(shared, 4000, {32 * words})"]
+    lines += [f"ptx.copy_box_async(shared, at, x, 8, 64, 8, 0, 0, 4000, words={words})"]
+    kernel, _ = program(lines, "x, at", float32=float32, ptx=ptx)
     x = np.zeros(8 * 64, np.float32)
     assert simt.xray(kernel, 1, 1, x, np.uint32(unit)).hazards == ()
     (found,) = simt.xray(kernel, 1, 1, x, np.uint32(unit // 2)).hazards
@@ -160,12 +156,9 @@ def test_a_box_begins_in_the_matrix_at_whole_16_bytes(corner, kind):
 @simulated
 @pytest.mark.parametrize(
     ("mistake", "says"),
-    [
-        ("wait", "has not waited for the copy's mbarrier"),
-        ("meet", "that warp 1 has read"),
-        ("parity", "still in flight (it takes ptx.mbarrier_wait first)"),
-    ],
-)
+    [("wait", "has not waited for the copy's mbarrier"), ("meet", "that warp 1 has read"),
+     ("parity", "still in flight (it takes ptx.mbarrier_wait first)")],
+)  # fmt: skip
 def test_reads_that_nothing_orders_are_races(mistake, says):
     x, corners, y, _ = boxes(40, 96, 16, 2)
     found = hazards(boxed(40, 96, 16, mistake), 2, 64, x, corners, y, shared_bytes=128 * 16 + 16)
@@ -176,9 +169,7 @@ def test_reads_that_nothing_orders_are_races(mistake, says):
 
 HERE, ONCE = 512, 514  # words of two mbarriers
 ORDERS = []
-for head, body in re.findall(
-    r"(?m)^## (.*)\n((?:(?!## ).*\n)*)", Path(__file__).with_name("order_rows.txt").read_text(encoding="utf-8")
-):
+for head, body in edits.sections(Path(__file__).with_name("order_rows.txt")):
     head = [*(part.strip() for part in head.split("|")), "", ""][:5]
     ORDERS.append(pytest.param(*head, body or ORDERS[-1].values[-1], id=f"{head[2]} {head[4]}".strip()))
 
@@ -342,12 +333,9 @@ def test_what_is_forgotten_is_named(mistake, kind, says):
 @simulated
 @pytest.mark.parametrize(
     ("mistake", "says"),
-    [
-        ("bytes", "of 1 arrivals 0 are missing, and -128 bytes of copies"),
-        ("few", "of 9 arrivals 1 are missing"),
-        ("none", "finds no mbarrier at shared element"),
-    ],
-)
+    [("bytes", "of 1 arrivals 0 are missing, and -128 bytes of copies"), ("few", "of 9 arrivals 1 are missing"),
+     ("none", "finds no mbarrier at shared element")],
+)  # fmt: skip
 def test_a_wait_that_nothing_ends_is_refused(mistake, says):
     a, b, y, _ = operands()
     with pytest.raises(simt.UnsupportedError, match=says):
@@ -357,11 +345,8 @@ def test_a_wait_that_nothing_ends_is_refused(mistake, says):
 @simulated
 @pytest.mark.parametrize("count", [0, -1, 2**20])
 def test_a_phase_of_no_arrivals_is_refused(count):
-    @cuda.jit
-    def kernel():
-        shared = cuda.shared.array(16, float32)
-        ptx.mbarrier_init(shared, 0, count)
-
+    lines = "shared = cuda.shared.array(16, float32)", f"ptx.mbarrier_init(shared, 0, {count})"
+    kernel, _ = program(lines, "", float32=float32, ptx=ptx)
     with pytest.raises(simt.UnsupportedError, match="takes 1 to 1,048,575 arrivals a phase"):
         kernel[1, 1]()
 
@@ -425,11 +410,8 @@ def test_a_block_goes_from_tile_to_tile(sizes, shape, places, groups):
 def test_tiles_follow_each_other_where_their_blocks_are_all_there():
     one, gpu = layer(256, 728, 28, 28, images=32), gpus.of((9, 0))
     for config in tma_tiles.configs(one.kernel_key, one.N, gpu):
-        blocks, resident = (
-            TMA.with_config(config).launch(one).blocks,
-            gpu.blocks_per_sm(tma_tiles.resources(one, config)),
-        )
-        assert config.groups == 1 or blocks <= resident * gpu.sms
+        resident = gpu.blocks_per_sm(tma_tiles.resources(one, config))
+        assert config.groups == 1 or TMA.with_config(config).launch(one).blocks <= resident * gpu.sms
 
 
 @needs_compiler

@@ -8,6 +8,7 @@ import pytest
 from compiler import needs_compiler
 from launched import counts, hopper, layer, right_and_counted
 from numba import float32, uint32
+from test_ptx_tensor import operands
 
 from dwlab import simt
 from dwlab.compiler import inspect
@@ -83,16 +84,9 @@ def product(mistake="", dtype="float16"):
 def example(dtype="float16", seed=0):
     """(a, b as words, y of NaN, what is wanted in float64)."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal((lines, 64)).astype(np.float32) for lines in (GROUPS * LINES, N))
-    if dtype == "float16":
-        a, b = a.astype(np.float16), b.astype(np.float16)
-        words = [one.view(np.float32).reshape(-1) for one in (a, b)]
-    else:
-        bits = [one.view(np.uint32) >> 16 for one in (a, b)]
-        a, b = ((one << 16).view(np.float32) for one in bits)
-        words = [one.astype(np.uint16).view(np.float32).reshape(-1) for one in bits]
-    wanted = (a.astype(np.float64) @ b.T.astype(np.float64)).reshape(GROUPS, LINES, N) + 1
-    return *words, np.full((GROUPS, LINES, N), np.nan, np.float32), wanted
+    (a, a_words), (b, b_words) = (operands(dtype, rng, (lines, 64)) for lines in (GROUPS * LINES, N))
+    wanted = (a @ b.T).reshape(GROUPS, LINES, N) + 1
+    return a_words.reshape(-1), b_words.reshape(-1), np.full(wanted.shape, np.nan, np.float32), wanted
 
 
 SHARED = 4 * (A_WORDS + B_WORDS)

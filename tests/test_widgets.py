@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -47,40 +48,26 @@ def test_importing_loads_no_figures_and_no_widgets_and_without_them_the_words_re
 @pytest.mark.parametrize(
     "expression, of_lane",
     [
-        ("lane - (-7) // 2 + (-7) % 3", lambda i: i + 4 + 2),
-        ("pitch * lane + tile", lambda i: 33 * i + 64),
-        ("1_000 + 0x10", lambda i: 1016),
-        ("True", lambda i: 1),
-        ("2 ** 62", lambda i: 2**62),
+        ("lane - (-7) // 2 + (-7) % 3", lambda i: i + 4 + 2), ("pitch * lane + tile", lambda i: 33 * i + 64),
+        ("1_000 + 0x10", lambda i: 1016), ("True", lambda i: 1), ("2 ** 62", lambda i: 2**62),
         ("1 ** 4000000000", lambda i: 1),
     ],
-)
+)  # fmt: skip
 def test_expressions_have_pythons_values(expression, of_lane):
     """Numbers and names; what is made of them is generated below."""
     assert warp.indices(expression, {"pitch": 33, "tile": 64}) == tuple(of_lane(lane) for lane in range(32))
 
 
 REFUSED = [
-    ("", "empty"),
-    ("lane / 2", "use '//'"),
-    ("1.5", "fraction"),
-    ("'a' * 3", "not arithmetic"),
-    ("x", "'x' is not known; known: lane, pitch"),
-    ("__import__('os')", "not arithmetic"),
-    ("lane.real", "not arithmetic"),
-    ("x[lane]", "not arithmetic"),
-    ("lane, 1", "not arithmetic"),
-    ("lane in (1, 2)", "not arithmetic"),
-    ("lane +", "not an expression"),
-    ("(" * 150, "not an expression|cannot be read"),
-    ("\x00", "not an expression|cannot be read"),
-    ("lane // 0", "divides by zero for lane 0"),
-    ("2 ** 63", "does not fit"),
-    ("lane ** 99", r"lane 2: 2 \*\* 99 does not fit"),
-    ("lane ** -1", "is not a whole number"),
-    ("1 << 64", "0..63"),
+    ("", "empty"), ("lane / 2", "use '//'"), ("1.5", "fraction"), ("'a' * 3", "not arithmetic"),
+    ("x", "'x' is not known; known: lane, pitch"), ("__import__('os')", "not arithmetic"),
+    ("lane.real", "not arithmetic"), ("x[lane]", "not arithmetic"), ("lane, 1", "not arithmetic"),
+    ("lane in (1, 2)", "not arithmetic"), ("lane +", "not an expression"),
+    ("(" * 150, "not an expression|cannot be read"), ("\x00", "not an expression|cannot be read"),
+    ("lane // 0", "divides by zero for lane 0"), ("2 ** 63", "does not fit"),
+    ("lane ** 99", r"lane 2: 2 \*\* 99 does not fit"), ("lane ** -1", "is not a whole number"), ("1 << 64", "0..63"),
     ("lane" + "+1" * 99, "at most 200"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("expression, words", REFUSED, ids=[repr(row[0])[:24] for row in REFUSED])
@@ -398,12 +385,8 @@ def test_no_prediction_is_above_its_roofs(B, H, L, K, tile, machine):
 
 
 def test_recorded_points_are_of_this_gpu_and_these_sizes():
-    rows = [
-        row("greedy", 5000.0, date="2025-01-01T00:00:00+00:00"),
-        row("greedy", 1000.0),
-        row("thrifty", 1.0, gpu="Another GPU"),
-        row("thrifty", 1.0, problem=DepthwiseConv1d(2, 2, 2, 2)),
-    ]
+    rows = [row("greedy", 5000.0, date="2025-01-01T00:00:00+00:00"), row("greedy", 1000.0)]
+    rows += [row("thrifty", 1.0, gpu="Another GPU"), row("thrifty", 1.0, problem=DepthwiseConv1d(2, 2, 2, 2))]
     e = roofline.explore(GPU, PAPER, 16, 4, STAGES, rows)
     assert e.points[0].recorded_gflops == pytest.approx(PAPER.flops / 1000 / 1e3)
     assert e.points[1].recorded_gflops is None
@@ -421,8 +404,6 @@ def test_a_stage_that_cannot_run_is_named_and_the_others_stay():
 
 
 def test_a_machine_without_ceilings_is_refused():
-    from dataclasses import replace
-
     panel = roofline.view(replace(GPU, ceilings=None), PAPER, 16, 4, STAGES, ())
     assert panel.draw is None and "no ceilings are known for Test GPU" in panel.problems[0].replace("No", "no")
     assert roofline.view(GPU, PAPER, 0, 4, STAGES, ()).problems

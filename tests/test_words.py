@@ -178,13 +178,8 @@ def test_a_word_is_found_wherever_it_stands(phrase):
 
 @pytest.mark.parametrize("word", NOT_IN_NAMES)
 def test_a_name_is_found(word):
-    for source in (
-        f"bytes_{word} = 1\n",
-        f"def f({word}):\n    pass\n",
-        f"class A:\n    {word}_us: int\n",
-        f"def {word}():\n    pass\n",
-    ):
-        assert wrong_in_python(source), source
+    for source in (f"bytes_{word} = 1", f"def f({word}): pass", f"class A:\n    {word}_us: int", f"def {word}(): pass"):
+        assert wrong_in_python(f"{source}\n"), source
     assert not wrong_in_python(f'row["{word}_us"]\n'), "a record's field is data"
     assert not wrong_in_python(f"{word}_us: int\n", {f"{word}_us"})
 
@@ -202,11 +197,7 @@ def test_terms_are_explained_and_used():
     names = [row[0] for row in TERMS]
     assert names == sorted(names, key=str.lower) and len(set(names)) == len(names)
     sources = {"CUDA", "Nsight", "PTX", "CUTLASS", "Triton", "Roofline", "FusePlanner", "papers", "ours"}
-    places = [
-        *(ROOT / "notebooks" / "src").glob("*.py"),
-        *(ROOT / "dwlab").rglob("*.py"),
-        *(ROOT / "docs").rglob("*.md"),
-    ]
+    places = [*(ROOT / "notebooks/src").glob("*.py"), *(ROOT / "dwlab").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     used = "\n".join(one.read_text(encoding="utf-8") for one in places if one != GLOSSARY).lower()
     for term, meaning, source in TERMS:
         assert meaning and not meaning.endswith("."), term

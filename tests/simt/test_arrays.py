@@ -175,11 +175,9 @@ ALIASES = {
 @pytest.mark.parametrize("kind", ["ndarray", "device", "mapped"])
 def test_two_writers_are_found_however_the_array_is_named(name, kind):
     kernel, _ = program(["t = cuda.threadIdx.x", *ALIASES[name]], "x, y, n", put=put, first=first)
-    make = {"ndarray": np.copy, "device": cuda.to_device, "mapped": np.copy}[kind]
-    x, y = make(np.zeros(64, np.int32)), make(np.zeros(64, np.int32))
-    if kind == "mapped":
-        x, y = cuda.mapped_array(64, np.int32), cuda.mapped_array(64, np.int32)
-        x[:], y[:] = 0, 0
+    x, y = (cuda.mapped_array(64, np.int32) if kind == "mapped" else np.zeros(64, np.int32) for _ in range(2))
+    x[:], y[:] = 0, 0
+    x, y = map(cuda.to_device, (x, y)) if kind == "device" else (x, y)
     with pytest.raises(simt.HazardError, match="two writers|race"):
         kernel[1, 64](x, y, 1)
     assert {h.kind for h in simt.xray(kernel, 1, 64, x, y, 1).hazards} <= {"two writers", "race"}
@@ -244,12 +242,8 @@ def test_a_local_array_is_new_at_each_call(lines, found, last):
 
 
 def test_over_48_kib_of_shared_memory_is_asked_for():
-    @cuda.jit
-    def kernel(y):
-        tile = cuda.shared.array(0, float32)
-        tile[cuda.threadIdx.x] = 1.0
-        y[cuda.threadIdx.x] = tile[cuda.threadIdx.x]
-
+    lines = "tile = cuda.shared.array(0, float32)", "t = cuda.threadIdx.x", "tile[t] = 1.0", "y[t] = tile[t]"
+    kernel, _ = program(lines, "y", float32=float32)
     y = np.zeros(32, np.float32)
     kernel[1, 32, 0, 48 * 1024](y)
     with pytest.raises(simt.LaunchError, match="60000.*allow_shared"):
@@ -310,15 +304,9 @@ def test_records_hold_records_and_complex_numbers_at_half_their_size(align):
     inner = np.dtype([("p", np.float32), ("q", np.float32, (3,))], align=align)
     outer = np.dtype([("a", np.float32), ("c", np.complex64), ("r", inner), ("s", inner, (2,))], align=align)
 
-    @cuda.jit
-    def use(x, y):
-        i = cuda.grid(1)
-        x[i].c += 1j * x[i].a
-        x[i].r.q[1] = x[i].a
-        x[i]["s"][1]["p"] = x[i]["r"]["q"][1] + 1
-        x[i].s[0].q[2] = x[i].c.imag
-        y[i] = x[i]
-
+    lines = ["i = cuda.grid(1)", "x[i].c += 1j * x[i].a", "x[i].r.q[1] = x[i].a"]
+    lines += ['x[i]["s"][1]["p"] = x[i]["r"]["q"][1] + 1', "x[i].s[0].q[2] = x[i].c.imag", "y[i] = x[i]"]
+    use, _ = program(lines, "x, y")
     x, y = np.zeros((2, 5), outer)
     x["a"], x["c"] = np.arange(5), 3
     use[1, 5](x, y)

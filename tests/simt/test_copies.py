@@ -10,6 +10,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.problems import SMALL
 from dwlab.target import cuda
+from tests.loaded import program
 
 pytestmark = pytest.mark.quick
 
@@ -94,22 +95,19 @@ def test_copies_are_counted_by_line_and_place(source, destination, again):
     assert count_copies(*twice) == 2 * again
 
 
-def overwriter(before, place, first=3):
-    @cuda.jit
-    def kernel(x, y):
-        tile = cuda.shared.array(128, float32)
-        t = cuda.threadIdx.x
-        ptx.copy4_async(tile, uint32(4 * t), x, uint32(4 * t))
-        ptx.commit()
-        if not before:
-            ptx.wait(0)
-            cuda.syncthreads()
-        x[place * t + first] = 5
-        ptx.wait(0)
-        cuda.syncthreads()
-        y[t] = tile[4 * t + 3]
+COPIED = "ptx.copy4_async(tile, 4 * t, x, 4 * t)", "ptx.commit()"
+LANDED = "ptx.wait(0)", "cuda.syncthreads()"
 
-    return kernel
+
+def copying(*lines):
+    """A kernel of a warp; t is the lane, tile 128 words of shared memory."""
+    begin = "t = cuda.threadIdx.x", "tile = cuda.shared.array(128, float32, 16)"
+    return program([*begin, *lines], "x, y", ptx=ptx, float32=float32)[0]
+
+
+def overwriter(before, place, first=3):
+    store = f"x[{place} * t + {first}] = 5"
+    return copying(*COPIED, *(() if before else LANDED), store, *LANDED, "y[t] = tile[4 * t + 3]")
 
 
 @pytest.mark.parametrize("before, place, found", [(True, 4, True), (True, 1, True), (False, 4, False)])
@@ -131,22 +129,13 @@ def test_a_store_beside_what_is_copied_is_none():
 
 def filler(edge, far=0, mistake=""):
     """y = x up to element `edge`, 0 beyond, where x is not looked at: its index is `far` elements off there."""
-    WAIT = mistake != "wait"
-
-    @cuda.jit
-    def kernel(x, y):
-        tile = cuda.shared.array(128, float32, 16)
-        t = cuda.threadIdx.x
-        ptx.store4_shared(tile, 4 * t, float32(-1), float32(-1), float32(-1), float32(-1))
-        inside = 4 * t < edge
-        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t if inside else 4 * t + far, inside)
-        ptx.commit()
-        if WAIT:
-            ptx.wait(0)
-        a, b, c, d = ptx.load4_shared(tile, 4 * t)
-        ptx.store4(y, 4 * t, a, b, c, d)
-
-    return kernel
+    return copying(
+        "ptx.store4_shared(tile, 4 * t, float32(-1), float32(-1), float32(-1), float32(-1))",
+        f"inside = 4 * t < {edge}",
+        f"ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t if inside else 4 * t + {far}, inside)",
+        "ptx.commit()", *(() if mistake == "wait" else LANDED[:1]),
+        "a, b, c, d = ptx.load4_shared(tile, 4 * t)", "ptx.store4(y, 4 * t, a, b, c, d)",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("edge", [0, 4, 68, 128])
@@ -170,50 +159,26 @@ def test_zeros_on_the_way_are_in_flight_too():
 
 def partly(inside, stores=False):
     """x's quads to shared memory, of lane t where `inside` says so; beyond element 64 x may be stored to meanwhile."""
-
-    @cuda.jit
-    def kernel(x, y):
-        tile = cuda.shared.array(128, float32, 16)
-        t = cuda.threadIdx.x
-        ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, inside(t))
-        ptx.commit()
-        if stores:
-            x[64 + t] = 1
-        ptx.wait(0)
-        y[t] = tile[4 * t]
-
-    return kernel
+    copy = f"ptx.copy4_async_zfill(tile, 4 * t, x, 4 * t, {inside})"
+    return copying(copy, "ptx.commit()", *["x[64 + t] = 1"] * stores, "ptx.wait(0)", "y[t] = tile[4 * t]")
 
 
 def test_what_is_inside_is_checked_as_a_copy_is_and_what_is_not_may_be_overwritten():
-    beyond, over = partly(cuda.jit(lambda t: t < 17)), partly(cuda.jit(lambda t: t < 16), stores=True)
+    beyond, over = partly("t < 17"), partly("t < 16", stores=True)
     found = simt.xray(beyond, 1, 32, np.ones(64, np.float32), np.zeros(32, np.float32)).hazards
     assert found[0].kind == "out of bounds" and "elements 64 to 67" in found[0].message
     assert simt.xray(over, 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32)).hazards == ()
     with pytest.raises(simt.UnsupportedError, match="takes a truth value for inside, not int"):
-        simt.xray(partly(cuda.jit(lambda t: t)), 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32))
+        simt.xray(partly("t"), 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32))
 
 
 def test_groups_that_a_wait_leaves_are_known_when_the_kernel_is_made():
-    def made(groups, counted=False):
-        @cuda.jit
-        def kernel(x, y):
-            tile = cuda.shared.array(128, float32, 16)
-            t = cuda.threadIdx.x
-            ptx.copy4_async(tile, 4 * t, x, 4 * t)
-            ptx.commit()
-            if counted:
-                left = t - t
-                ptx.wait(left)
-            else:
-                ptx.wait(groups)
-            y[t] = tile[4 * t]
-
-        return kernel
+    def made(*waits):
+        return copying(*COPIED, *waits, "y[t] = tile[4 * t]")
 
     arrays = np.ones(128, np.float32), np.zeros(32, np.float32)
-    assert simt.xray(made(0), 1, 32, *arrays).hazards == ()
-    assert [one.kind for one in simt.xray(made(1), 1, 32, *arrays).hazards] == ["race"]
-    for kernel in (made(0, counted=True), made(-1)):
+    assert simt.xray(made("ptx.wait(0)"), 1, 32, *arrays).hazards == ()
+    assert [one.kind for one in simt.xray(made("ptx.wait(1)"), 1, 32, *arrays).hazards] == ["race"]
+    for kernel in (made("left = t - t", "ptx.wait(left)"), made("ptx.wait(-1)")):
         with pytest.raises(simt.UnsupportedError, match="takes a literal groups, 0 or more"):
             simt.xray(kernel, 1, 32, *arrays)

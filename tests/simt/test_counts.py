@@ -13,7 +13,7 @@ from numba import complex64, complex128, float32, float64, int8, int16
 from dwlab import simt
 from dwlab.simt import cuda
 from dwlab.simt.state import State
-from tests.loaded import kernel_of, loaded
+from tests.loaded import kernel_of, loaded, program
 
 pytestmark = pytest.mark.quick
 
@@ -107,11 +107,7 @@ def test_strided_and_misaligned_elements(kind, stride, offset):
 
 @pytest.mark.parametrize("part, accesses", [("c", 2), ("c.real", 1), ("c.imag", 1), ("u", 1)])
 def test_of_a_complex_number_only_what_is_read_counts(part, accesses):
-    whole = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c")
-    real = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.real")
-    imag = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].c.imag")
-    other = kernel_of("x, y", "y[cuda.grid(1)] = x[cuda.grid(1)].u")
-    kernel = {"c": whole, "c.real": real, "c.imag": imag, "u": other}[part]
+    kernel = kernel_of("x, y", f"y[cuda.grid(1)] = x[cuda.grid(1)].{part}")
     x = np.zeros(32, np.dtype([("c", np.complex64), ("u", np.float32), ("v", np.float32)], align=True))
     load = access(simt.xray(kernel, 1, 32, x, np.zeros(32, np.complex64)), f"x.{part[0]}", "load")
     assert (load.requests, load.sectors, load.bytes_used) == (accesses, 16 * accesses, 128 * accesses)
@@ -184,12 +180,8 @@ def test_two_dimensions(kernel, shape, block, order):
 
 @pytest.mark.parametrize("block", [(4, 4, 4), (3, 5, 2), (32, 2, 2), (2, 1, 40), (10, 10, 10)])
 def test_three_dimensional_blocks_fill_warps_x_first(block):
-    @cuda.jit
-    def fill(y):
-        i, j, k = cuda.grid(3)
-        if i < y.shape[2] and j < y.shape[1] and k < y.shape[0]:
-            y[k, j, i] = 1.0
-
+    inside = "if i < y.shape[2] and j < y.shape[1] and k < y.shape[0]:"
+    fill = kernel_of("y", "i, j, k = cuda.grid(3)", inside, "    y[k, j, i] = 1.0")
     shape = (7, 9, 11)
     grid = tuple(-(-n // b) for n, b in zip(shape[::-1], block, strict=True))
     report = simt.xray(fill, grid, block, np.zeros(shape, np.float32))
@@ -221,35 +213,20 @@ def lines_with(report, text):
 
 
 def test_a_loop_whose_length_differs_by_lane():
-    @cuda.jit
-    def triangle(x, y):
-        i = cuda.grid(1)
-        total = float32(0.0)
-        for j in range(i + 1):
-            total += x[j]
-        y[i] = total
-
+    loop = "total = float32(0.0)", "for j in range(i + 1):", "    total += x[j]"
+    triangle = kernel_of("x, y", "i = cuda.grid(1)", *loop, "y[i] = total")
     report = simt.xray(triangle, 1, 64, np.ones(64, np.float32), np.zeros(64, np.float32))
     load = access(report, "x", "load")
     # Iteration j is executed by the lanes i >= j: warp 0 for j < 32, warp 1 for j < 64, all reading x[j].
-    assert load.requests == 32 + 64
-    assert load.sectors == 32 + 64
-    assert load.active_lanes == 64 * 65 // 2
-    assert lines_with(report, "total += ").flops == 64 * 65 // 2
-    assert lines_with(report, "total += ").active_lanes == 64 * 65 // 2
-    assert lines_with(report, "total += ").warps == 96
+    assert load.requests == load.sectors == 32 + 64
+    line = lines_with(report, "total += ")
+    assert load.active_lanes == line.flops == line.active_lanes == 64 * 65 // 2 and line.warps == 96
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 16, 32, 40, 64, 100, 128])
 def test_divergence(threshold):
-    @cuda.jit
-    def branch(y, threshold):
-        i = cuda.grid(1)
-        if i < threshold:
-            y[i] = 1.0
-        else:
-            y[i] = 2.0
-
+    ways = "if i < threshold:", "    y[i] = 1.0", "else:", "    y[i] = 2.0"
+    branch = kernel_of("y, threshold", "i = cuda.grid(1)", *ways)
     report = simt.xray(branch, 1, 128, np.zeros(128, np.float32), threshold)
     warps_of_then = -(-threshold // 32)
     warps_of_else = (128 - threshold + 31) // 32
@@ -265,17 +242,8 @@ def test_divergence(threshold):
 
 
 def test_flops():
-    @cuda.jit
-    def arithmetic(x, y, a):
-        i = cuda.grid(1)
-        if i < x.size:
-            s = x[i]
-            s = s + a
-            s = s - a
-            s = s * a
-            s = cuda.fma(s, a, a)
-            y[i] = s / a
-
+    steps = "s = x[i]", "s = s + a", "s = s - a", "s = s * a", "s = cuda.fma(s, a, a)", "y[i] = s / a"
+    arithmetic = kernel_of("x, y, a", "i = cuda.grid(1)", "if i < x.size:", *(f"    {step}" for step in steps))
     n = 100
     report = simt.xray(arithmetic, 4, 32, np.ones(n, np.float32), np.ones(n, np.float32), np.float32(2))
     assert report.totals.flops == 6 * n and report.totals.flops64 == 0
@@ -353,16 +321,9 @@ def test_shared_patterns(itemsize, pattern):
     }[pattern]
     index = np.array([-1 if i is None else i for i in table], np.int32)
 
-    @cuda.jit
-    def pick(index, y):
-        tile = cuda.shared.array(128, element)
-        t = cuda.threadIdx.x
-        for k in range(4):
-            tile[32 * k + t] = 0
-        cuda.syncwarp()
-        if index[t] >= 0:
-            y[t] = tile[index[t]]
-
+    lines = ["tile = cuda.shared.array(128, element)", "t = cuda.threadIdx.x", "for k in range(4):"]
+    lines += ["    tile[32 * k + t] = 0", "cuda.syncwarp()", "if index[t] >= 0:", "    y[t] = tile[index[t]]"]
+    pick, _ = program(lines, "index, y", element=element)
     report = simt.xray(pick, 1, 32, index, np.zeros(32, DTYPES[itemsize]))
     if pattern == "none":
         assert not [a for a in report.accesses if (a.array, a.kind) == ("tile", "load") and a.requests]
@@ -428,9 +389,7 @@ def test_pattern_shows_the_first_warp():
 
 
 def test_plain_functions_and_numba_dispatchers_are_xrayed_alike():
-    def plain(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i]
+    plain = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]").py_func
 
     class Dispatcher:  # what numba.cuda.jit returns has this attribute
         py_func = staticmethod(plain)
@@ -466,17 +425,9 @@ def test_statements_that_only_compute_count_as_if_executed_one_by_one(monkeypatc
 
 
 def test_constant_and_local_arrays_are_not_global_traffic():
-    weights = np.arange(4, dtype=np.float32)
-
-    @cuda.jit
-    def mixed(x, y):
-        w = cuda.const.array_like(weights)
-        local = cuda.local.array(4, float32)
-        i = cuda.grid(1)
-        for j in range(4):
-            local[j] = w[j]
-        y[i] = x[i] * local[3]
-
+    arrays = "w = cuda.const.array_like(weights)", "local = cuda.local.array(4, float32)", "i = cuda.grid(1)"
+    lines = *arrays, "for j in range(4):", "    local[j] = w[j]", "y[i] = x[i] * local[3]"
+    mixed, _ = program(lines, "x, y", float32=float32, weights=np.arange(4, dtype=np.float32))
     report = simt.xray(mixed, 1, 64, np.ones(64, np.float32), np.zeros(64, np.float32))
     assert report.totals.sectors == 16 and report.totals.requests == 4
     assert set(report.footprint) == {"x", "y"}

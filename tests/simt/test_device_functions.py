@@ -13,7 +13,7 @@ from numba.core.registry import cpu_target
 from dwlab import simt
 from dwlab.simt import cuda
 from dwlab.simt.types import cast, numba_type
-from tests.loaded import loaded
+from tests.loaded import loaded, program
 
 pytestmark = pytest.mark.quick
 
@@ -76,33 +76,23 @@ def total_to(n):
 def test_recursion_without_a_signature_takes_the_same_types():
     """Numba-CUDA finds the result's type on a path that has returned; n - 1 of an int32 is an int64."""
 
-    @cuda.jit
-    def use(out, x):
-        out[0] = total_to(x[0])
+    @cuda.jit(device=True)
+    def endless(n):
+        return 0 if n == 0 else endless(n - 1)
 
-    out = np.zeros(1)
+    known, out = {"total_to": total_to, "endless": endless}, np.zeros(1)
+    use, of_a_literal, uses_endless = (
+        program([f"out[0] = {call}"], "out, x", **known)[0]
+        for call in ("total_to(x[0])", "total_to(4)", "endless(x[0])")
+    )
     use[1, 1](out, np.array([4]))
     assert out[0] == 10
     use[1, 1](out, np.array([4.5]))
     assert out[0] == 4.5 + 3.5 + 2.5 + 1.5 + 0.5
     with pytest.raises(simt.UnsupportedError, match="calls itself with arguments of other types; write a loop"):
         use[1, 1](out, np.array([4], np.int32))
-
-    @cuda.jit
-    def of_a_literal(out):
-        out[0] = total_to(4)
-
     with pytest.raises(simt.UnsupportedError, match="a literal is one"):
-        of_a_literal[1, 1](out)
-
-    @cuda.jit(device=True)
-    def endless(n):
-        return 0 if n == 0 else endless(n - 1)
-
-    @cuda.jit
-    def uses_endless(out, x):
-        out[0] = endless(x[0])
-
+        of_a_literal[1, 1](out, np.array([4]))
     with pytest.raises(simt.UnsupportedError, match="calls itself before any path has returned"):
         uses_endless[1, 1](out, np.array([4]))
 

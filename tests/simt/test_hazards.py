@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from pathlib import Path
 
+import edits
 import numpy as np
 import pytest
 from numba import float32, int32
@@ -68,12 +69,8 @@ def ones(n=N, dtype=np.float32):
 
 # --- kernels of a few lines -----------------------------------------------------------------------
 
-ROWS = [
-    ([part.strip() for part in head.split(" | ")], body)
-    for head, body in re.findall(
-        r"(?m)^## (.*)\n((?:(?!## ).*\n)+)", Path(__file__).with_name("hazard_rows.txt").read_text(encoding="utf-8")
-    )
-]
+HAZARD_ROWS = edits.sections(Path(__file__).with_name("hazard_rows.txt"))
+ROWS = [([part.strip() for part in head.split(" | ")], body) for head, body in HAZARD_ROWS]
 BEFORE = {
     "t": "t = cuda.threadIdx.x", "i": "i = cuda.grid(1)", "tile": "tile = cuda.shared.array(64, float32)",
 }  # fmt: skip
@@ -103,12 +100,9 @@ def test_a_kernel_of_a_few_lines(head, body):
 # --- races in shared memory -----------------------------------------------------------------------
 
 
-@cuda.jit
-def forgotten_barrier(x, y):
-    tile = cuda.shared.array(64, float32)
-    t = cuda.threadIdx.x
-    tile[t] = x[cuda.grid(1)]
-    y[cuda.grid(1)] = tile[63 - t]
+forgotten_barrier = kernel_of(
+    "x, y", BEFORE["tile"], BEFORE["t"], "tile[t] = x[cuda.grid(1)]", "y[cuda.grid(1)] = tile[63 - t]"
+)
 
 
 # --- races in global memory -----------------------------------------------------------------------
@@ -126,13 +120,7 @@ def test_overlapping_slices_of_one_array():
 
 @pytest.mark.parametrize("limit", [1, 16, 31, 32, 33, 63])
 def test_barrier_in_a_branch(limit):
-    @cuda.jit
-    def branch(y, limit):
-        t = cuda.threadIdx.x
-        if t < limit:
-            y[t] = float32(1.0)
-            cuda.syncthreads()
-
+    branch = kernel_of("y, limit", BEFORE["t"], "if t < limit:", "    y[t] = float32(1.0)", "    cuda.syncthreads()")
     hazard = found(branch, 1, 64, ones(), limit, kind="divergent barrier", at="cuda.syncthreads()")
     assert f"thread {limit}" in hazard.threads or "thread 0" in hazard.threads
 
@@ -142,13 +130,8 @@ def test_barrier_in_a_device_function_called_in_a_branch():
     def wait():
         cuda.syncthreads()
 
-    @cuda.jit
-    def caller(y):
-        t = cuda.threadIdx.x
-        if t < 40:
-            wait()
-        y[t] = float32(1.0)
-
+    lines = BEFORE["t"], "if t < 40:", "    wait()", "y[t] = float32(1.0)"
+    caller, _ = program(lines, "y", wait=wait, float32=float32)
     report = hazards(caller, 1, 64, ones())
     assert [h.kind for h in report] == ["divergent barrier"] and report[0].line == line_with(wait, "syncthreads")
 
@@ -183,20 +166,13 @@ def test_out_of_bounds_writes_change_nothing_else():
 
 
 def test_shared_memory_of_an_earlier_block_is_not_left_over():
-    @cuda.jit
-    def first_block_only(y):
-        box = cuda.shared.array(1, float32)
-        if cuda.blockIdx.x == 0 and cuda.threadIdx.x == 0:
-            box[0] = float32(1.0)
-        cuda.syncthreads()
-        y[cuda.grid(1)] = box[0]
-
+    kernel = kernel_of(
+        "y", "box = cuda.shared.array(1, float32)", "if cuda.grid(1) == 0:", "    box[0] = float32(1.0)",
+        "cuda.syncthreads()", "y[cuda.grid(1)] = box[0]",
+    )  # fmt: skip
     for lanes in (32, 1 << 16):
-        options = simt.Options(hazards="report", lanes=lanes)
-        hazard = found(
-            first_block_only, 2, 32, ones(), kind="uninitialised", at="= box[0]", array="box", options=options
-        )
-        assert "block 1" in hazard.threads
+        what = dict(kind="uninitialised", at="= box[0]", array="box", threads=["block 1"])
+        found(kernel, 2, 32, ones(), options=simt.Options(hazards="report", lanes=lanes), **what)
 
 
 def test_a_kernels_own_writes_count_for_the_next_launch():

@@ -36,19 +36,13 @@ def test_a_device_array_is_memory_of_its_own():
 @pytest.mark.parametrize(
     "array",
     [
-        np.arange(24.0).reshape(2, 3, 4),
-        np.asfortranarray(np.arange(12).reshape(3, 4)),
-        np.array(3.5),
-        np.zeros((0, 4), np.int8),
-        np.arange(6, dtype=np.complex64),
-        np.array([True, False, True]),
-        np.arange(5, dtype=np.float16),
-        np.broadcast_to(np.arange(4), (3, 4)),
-        np.arange(12).reshape(3, 4).transpose(),
+        np.arange(24.0).reshape(2, 3, 4), np.asfortranarray(np.arange(12).reshape(3, 4)), np.array(3.5),
+        np.zeros((0, 4), np.int8), np.arange(6, dtype=np.complex64), np.array([True, False, True]),
+        np.arange(5, dtype=np.float16), np.broadcast_to(np.arange(4), (3, 4)), np.arange(12).reshape(3, 4).transpose(),
         np.zeros(3, dtype=[("a", "i4"), ("b", "f8", 2)]),
     ],
     ids=lambda a: f"{a.dtype.kind}{a.shape}",
-)
+)  # fmt: skip
 def test_round_trip_keeps_values_dtype_shape_and_layout(array):
     device = cuda.to_device(array)
     back = device.copy_to_host()

@@ -75,11 +75,7 @@ FORMS = {
 
 @pytest.mark.parametrize("jit", FORMS.values(), ids=FORMS)
 def test_forms_of_jit(jit):
-    @jit
-    def kernel(out):
-        out[cuda.grid(1)] = 1
-
-    assert run(kernel).tolist() == [1] * 32
+    assert run(jit(bare.py_func)).tolist() == [1] * 32
 
 
 def test_a_signature_converts_scalar_arguments():
@@ -143,10 +139,7 @@ def test_wrong_number_of_arguments():
 
 
 def test_default_arguments():
-    @cuda.jit
-    def add(out, amount=5):
-        out[cuda.grid(1)] = amount
-
+    add = kernel_of("out, amount=5", "out[cuda.grid(1)] = amount")
     assert run(add, 2).tolist() == [5, 5]
     assert run(add, 2, args=(6,)).tolist() == [6, 6]
 
@@ -220,13 +213,8 @@ def test_a_kernel_of_a_few_lines(name):
 
 
 def test_0d_arrays_and_len():
-    @cuda.jit
-    def use(x, y, out):
-        out[0] = x[()] + len(y)
-        out[1] = y.size
-
     out = np.zeros(2)
-    use[1, 1](np.array(2.5), np.zeros((3, 2)), out)
+    kernel_of("x, y, out", "out[0] = x[()] + len(y)", "out[1] = y.size")[1, 1](np.array(2.5), np.zeros((3, 2)), out)
     assert out.tolist() == [5.5, 6]
 
 

@@ -29,18 +29,10 @@ def test_blocks_up_to_the_limits(block):
     assert threads_run(2, block) == 2 * int(np.prod(block))
 
 
-@pytest.mark.parametrize(
-    "block, words",
-    [
-        (1025, "1025.*1024"),
-        ((1024, 2), "2048.*1024"),
-        ((32, 33), "1056.*1024"),
-        ((1, 1, 65), "65.*64"),
-        ((2, 2, 128), "128.*64"),
-        ((8, 8, 32), "2048.*1024"),
-        (100000, "100000.*1024"),
-    ],
-)
+@pytest.mark.parametrize("block, words", [
+    (1025, "1025.*1024"), ((1024, 2), "2048.*1024"), ((32, 33), "1056.*1024"), ((1, 1, 65), "65.*64"),
+    ((2, 2, 128), "128.*64"), ((8, 8, 32), "2048.*1024"), (100000, "100000.*1024"),
+])  # fmt: skip
 def test_blocks_over_the_limits(block, words):
     y = np.zeros(1, np.int64)
     for launch in (lambda: count[1, block](y), lambda: simt.xray(count, 1, block, y)):
@@ -77,13 +69,8 @@ def test_sizes_that_are_empty_or_no_integers(size):
 
 
 def static(elements, dtype):
-    @cuda.jit
-    def kernel(y):
-        tile = cuda.shared.array(elements, dtype)
-        tile[0] = 1
-        y[0] = tile[0]
-
-    return kernel
+    lines = [f"tile = cuda.shared.array({elements}, dtype)", "tile[0] = 1", "y[0] = tile[0]"]
+    return program(lines, "y", dtype=dtype)[0]
 
 
 @pytest.mark.parametrize("dtype, size", [(float32, 4), (float64, 8), (int8, 1), (int32, 4)])
@@ -110,15 +97,9 @@ def test_static_shared_memory_is_added_up():
 
 
 def test_a_shared_array_in_a_loop_is_one_array():
-    @cuda.jit
-    def kernel(y):
-        for k in range(20):
-            tile = cuda.shared.array(1024, float64)
-            tile[0] = k
-            y[0] = tile[0]
-
+    array = "tile = cuda.shared.array(1024, float64)"
     y = np.zeros(1)
-    kernel[1, 1](y)
+    kernel_of("y", "for k in range(20):", f"    {array}", "    tile[0] = k", "    y[0] = tile[0]")[1, 1](y)
     assert y[0] == 19
 
 
@@ -144,14 +125,8 @@ def test_dynamic_shared_memory_up_to_the_compute_capabilitys_limit(capability):
 
 
 def test_static_and_dynamic_shared_memory_share_the_limit():
-    @cuda.jit
-    def both(y):
-        fixed = cuda.shared.array(1024, float32)
-        buffer = cuda.shared.array(0, float32)
-        fixed[0] = 1.0
-        buffer[0] = 2.0
-        y[0] = fixed[0] + buffer[0]
-
+    arrays = [f"{name} = cuda.shared.array({size}, float32)" for name, size in (("fixed", 1024), ("buffer", 0))]
+    both = kernel_of("y", *arrays, "fixed[0] = 1.0", "buffer[0] = 2.0", "y[0] = fixed[0] + buffer[0]")
     y = np.zeros(1)
     with simt.using(simt.Options(compute_capability=(8, 6))):
         allow_shared(both, (y,), 96 * 1024)
@@ -193,13 +168,8 @@ def test_local_memory_of_a_thread_is_limited_to_512_kib():
 
 
 def test_constant_memory_is_limited_to_64_kib():
-    table = np.zeros(20_000, np.float32)
-
-    @cuda.jit
-    def kernel(y):
-        weights = cuda.const.array_like(table)
-        y[0] = weights[0]
-
+    lines = "weights = cuda.const.array_like(table)", "y[0] = weights[0]"
+    kernel, _ = program(lines, "y", table=np.zeros(20_000, np.float32))
     with pytest.raises(simt.LaunchError, match="80,?000.*65,?536"):
         kernel[1, 1](np.zeros(1))
 

@@ -11,6 +11,7 @@ import pytest
 
 from dwlab import simt
 from dwlab.simt import cuda
+from tests.loaded import kernel_of
 
 SAXPY = """
 import gc, resource, sys
@@ -45,10 +46,9 @@ def test_four_launches_of_ten_million_stay_below_a_gibibyte(tmp_path):
     assert int(done.stdout) < 1024
 
 
-@cuda.jit
-def plain(x, y):
-    i = cuda.grid(1)
-    y[i] = 2 * x[i]
+LINES = "i = cuda.grid(1)", "y[i] = 2 * x[i]"
+plain = kernel_of("x, y", *LINES)
+fenced = kernel_of("x, y", *LINES, "cuda.threadfence()")
 
 
 @cuda.jit
@@ -62,13 +62,6 @@ def made_inside(x, y):
     tile[cuda.threadIdx.x] = x[i]
     cuda.syncthreads()
     y[i] = twice(tile[cuda.threadIdx.x])
-
-
-@cuda.jit
-def fenced(x, y):
-    i = cuda.grid(1)
-    y[i] = 2 * x[i]
-    cuda.threadfence()
 
 
 @pytest.mark.quick
@@ -102,12 +95,7 @@ def test_nothing_is_left_of_a_launch(kernel, hazards, xrayed):
 
 @pytest.mark.quick
 def test_an_error_that_is_kept_keeps_no_watch():
-    @cuda.jit
-    def racy(x, y):
-        i = cuda.grid(1)
-        y[i] = x[i]
-        y[0] = i
-
+    racy = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]", "y[0] = i")
     x, y = np.ones((2, 1 << 17), np.float32)
     kept = []
     for _ in range(2):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numba import int32
 from parts import most
 
 from dwlab import simt
@@ -174,20 +173,13 @@ def test_a_grid_barrier_made_by_hand():
 
 def test_warps_and_barriers_behind_a_wait():
     """Votes, shuffles and barriers after a wait are done together, and counted once."""
-
-    @cuda.jit
-    def kernel(flag, y):
-        t = cuda.threadIdx.x
-        if t < 8:
-            while cuda.atomic.add(flag, 0, 0) == 0:
-                pass
-        elif t == 31:
-            cuda.atomic.exch(flag, 0, 1)
-        cuda.syncwarp()
-        y[t, 0] = cuda.popc(cuda.ballot_sync(0xFFFFFFFF, t % 2 == 0))
-        y[t, 1] = cuda.shfl_xor_sync(0xFFFFFFFF, t, 1)
-        y[t, 2] = cuda.syncthreads_count(int32(t < 10))
-
+    lines = [
+        "t = cuda.threadIdx.x", "if t < 8:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass",
+        "elif t == 31:", "    cuda.atomic.exch(flag, 0, 1)", "cuda.syncwarp()",
+        "y[t, 0] = cuda.popc(cuda.ballot_sync(0xFFFFFFFF, t % 2 == 0))",
+        "y[t, 1] = cuda.shfl_xor_sync(0xFFFFFFFF, t, 1)", "y[t, 2] = cuda.syncthreads_count(int32(t < 10))",
+    ]  # fmt: skip
+    kernel, _ = program(lines, "flag, y")
     y = np.zeros((64, 3), np.int32)
     kernel[1, 64](np.zeros(1, np.int32), y)
     assert (y[:, 0] == 16).all() and (y[:, 1] == np.arange(64) ^ 1).all() and (y[:, 2] == 10).all()
@@ -214,31 +206,19 @@ def test_what_blocks_count_is_the_same_when_they_take_turns():
         (["while cuda.atomic.add(flag, 0, 0) == 0:", "    pass"], 1, 32, ["line 2", "none stores"]),
         (["while cuda.atomic.add(flag, 0, 0) == 0:", "    pass"], 3, 64, ["line 2", "none stores"]),
         (["n = 0", "while cuda.atomic.add(flag, 0, 0) == 0:", "    n += 1"], 2, 32, ["line 3", "none stores"]),
-        (
-            ["t = cuda.threadIdx.x", "if t == 0:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass",
-             "cuda.syncthreads()", "if t == 1:", "    cuda.atomic.exch(flag, 0, 1)"],
-            1, 64, ["line 4", "line 6", "barrier"],
-        ),
-        (
-            ["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.syncthreads()",
-             "cuda.atomic.exch(flag, 0, 0)"],
-            1, 4, ["line 2", "line 4", "given back"],
-        ),
-        (
-            ["b = cuda.blockIdx.x", "if b < cuda.gridDim.x - 1:", "    while cuda.atomic.add(flag, b + 1, 0) == 0:",
-             "        pass", "cuda.atomic.exch(flag, b, 1)"],
-            300, 1024, ["36 blocks have not begun", "264", "atomic counter"],
-        ),
-        (
-            ["cuda.syncthreads()", "if cuda.threadIdx.x == 0:", "    cuda.atomic.add(flag, 0, 1)",
-             "    while cuda.atomic.add(flag, 0, 0) < cuda.gridDim.x:", "        pass", "cuda.syncthreads()",
-             "flag[cuda.blockIdx.x + 1] = 1"],
-            280, 1024, ["line 5", "16 blocks have not begun", "264"],
-        ),
-        (
-            ["n = 0", "if cuda.threadIdx.x == 5:", "    while flag[0] == 0 and n < 1000000:", "        n += 1"],
-            3, 32, ["line 4", "(and 2 more)"],
-        ),
+        (["t = cuda.threadIdx.x", "if t == 0:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass",
+          "cuda.syncthreads()", "if t == 1:", "    cuda.atomic.exch(flag, 0, 1)"],
+         1, 64, ["line 4", "line 6", "barrier"]),
+        (["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.syncthreads()",
+          "cuda.atomic.exch(flag, 0, 0)"], 1, 4, ["line 2", "line 4", "given back"]),
+        (["b = cuda.blockIdx.x", "if b < cuda.gridDim.x - 1:", "    while cuda.atomic.add(flag, b + 1, 0) == 0:",
+          "        pass", "cuda.atomic.exch(flag, b, 1)"],
+         300, 1024, ["36 blocks have not begun", "264", "atomic counter"]),
+        (["cuda.syncthreads()", "if cuda.threadIdx.x == 0:", "    cuda.atomic.add(flag, 0, 1)",
+          "    while cuda.atomic.add(flag, 0, 0) < cuda.gridDim.x:", "        pass", "cuda.syncthreads()",
+          "flag[cuda.blockIdx.x + 1] = 1"], 280, 1024, ["line 5", "16 blocks have not begun", "264"]),
+        (["n = 0", "if cuda.threadIdx.x == 5:", "    while flag[0] == 0 and n < 1000000:", "        n += 1"],
+         3, 32, ["line 4", "(and 2 more)"]),
     ],
 )  # fmt: skip
 def test_a_wait_that_never_ends_is_reported_soon_with_a_cure(lines, grid, block, words):
@@ -274,18 +254,8 @@ def test_threads_of_one_warp_wait_for_each_other_from_compute_capability_7_on():
 
 
 def test_a_long_loop_that_reads_the_same_is_no_wait():
-    @cuda.jit
-    def kernel(x, y):
-        t = cuda.threadIdx.x
-        total = 0
-        k = 0
-        going = t < 20
-        while going:
-            total += x[0]
-            k += 1
-            going = k < 600
-        y[t] = total
-
+    lines = ["t = cuda.threadIdx.x", "total = 0", "k = 0", "going = t < 20", "while going:", "    total += x[0]"]
+    lines += ["    k += 1", "    going = k < 600", "y[t] = total"]
     y = np.zeros(64, np.int64)
-    kernel[1, 64](np.ones(1, np.int64), y)
+    program(lines, "x, y")[0][1, 64](np.ones(1, np.int64), y)
     assert y.tolist() == [600] * 20 + [0] * 44

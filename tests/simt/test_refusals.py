@@ -55,25 +55,14 @@ def test_a_wrong_call_is_told_from_an_error_inside_what_is_called():
 
 def test_raising_and_asserting():
     raises = kernel_of("y", "if cuda.threadIdx.x == 2:", '    raise ValueError("odd input")', "y[0] = 1.0")
-    asserts = kernel_of("y", "assert y[cuda.threadIdx.x] == 0.0")
-    refused(
-        raises,
-        at="raise ValueError",
-        reason="ValueError.*odd input.*thread 2|thread 2.*odd input",
-        error=simt.KernelError,
-    )
-    y = np.array([0.0, 0.0, 0.0, 1.0])
-    refused(asserts, y, at="assert y[", reason="assert.*thread 3|thread 3.*assert", error=simt.KernelError)
+    asserts, how = kernel_of("y", "assert y[cuda.threadIdx.x] == 0.0"), {"error": simt.KernelError}
+    refused(raises, at="raise ValueError", reason="ValueError.*odd input.*thread 2|thread 2.*odd input", **how)
+    refused(asserts, np.array([0.0, 0, 0, 1]), at="assert y[", reason="assert.*thread 3|thread 3.*assert", **how)
 
 
 def test_a_kernel_that_never_ends():
-    @cuda.jit
-    def forever(y):
-        i = cuda.grid(1)
-        while y[i] < 1.0:
-            y[i] -= 1.0
-
-    with pytest.raises(simt.StepLimitError, match="(?s)forever.*2,?000.*step_limit"):
+    forever = kernel_of("y", "while y[cuda.grid(1)] < 1.0:", "    y[cuda.grid(1)] -= 1.0")
+    with pytest.raises(simt.StepLimitError, match="(?s)program.*2,?000.*step_limit"):
         simt.xray(forever, 1, 4, np.zeros(4), options=simt.Options(step_limit=2000))
 
 
@@ -140,19 +129,12 @@ def test_errors_leave_the_arguments_alone():
 @pytest.mark.parametrize(
     "bad",
     [
-        {"step_limit": 0},
-        {"step_limit": 1.5},
-        {"memory_budget": -1},
-        {"lanes": 0},
-        {"hazards": "maybe"},
-        {"hazards": None},
-        {"compute_capability": (3, 5)},
-        {"compute_capability": "9.0x"},
-        {"compute_capability": 9},
+        {"step_limit": 0}, {"step_limit": 1.5}, {"memory_budget": -1}, {"lanes": 0}, {"hazards": "maybe"},
+        {"hazards": None}, {"compute_capability": (3, 5)}, {"compute_capability": "9.0x"}, {"compute_capability": 9},
         {"no_such_option": 1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_options_are_checked(bad):
     name = next(iter(bad))
     with pytest.raises((ValueError, TypeError, simt.SimtError), match=f"{name}|{name.replace('_', ' ')}"):
@@ -163,24 +145,10 @@ refusable = kernel_of("y", "y[0] = int64(1)")
 
 
 def test_a_loop_whose_test_nothing_changes_is_named_and_one_that_reads_nothing_is_no_wait():
-    @cuda.jit
-    def forgotten(x, y):
-        j = 0
-        total = 0.0
-        while j < x.shape[0]:
-            total += x[j]
-        y[0] = total
-
+    test = "while j < x.shape[0]:"
+    forgotten = kernel_of("x, y", "j, total = 0, 0.0", test, "    total += x[j]", "y[0] = total")
     counting = kernel_of("x, y", "total = 0", "while True:", "    total += 1", "y[0] = total")
-
-    @cuda.jit
-    def left(x, y):
-        j = 0
-        while j < x.shape[0]:
-            if x[0] > 0:
-                break
-        y[0] = j
-
+    left = kernel_of("x, y", "j = 0", test, "    if x[0] > 0:", "        break", "y[0] = j")
     counted = kernel_of("x, y", "j = 0", "while j < 300:", "    j += 1", "y[0] = j")
     x, y = np.ones(4), np.zeros(1)
     with pytest.raises(simt.StepLimitError, match="never ends: nothing in it sets `j`, on which its test depends"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dwlab import simt
-from dwlab.simt import cuda
 from dwlab.simulator import project
+from tests.loaded import kernel_of
 
 pytestmark = pytest.mark.quick
 
@@ -193,13 +193,8 @@ def test_a_comment_accepts_the_kinds_that_it_names(tmp_path):
 
 
 def test_hazards_of_a_line_and_kind_are_one_and_a_long_launch_goes_on():
-    @cuda.jit
-    def reads(x, y, n):
-        total = 0
-        for k in range(n):
-            total += k
-        y[cuda.grid(1)] = x[cuda.grid(1) - 3] + total
-
+    summed = "total = 0", "for k in range(n):", "    total += k"
+    reads = kernel_of("x, y, n", *summed, "y[cuda.grid(1)] = x[cuda.grid(1) - 3] + total")
     session = project.Session("ignore")
     simt.LAUNCHED.append(session.launched)
     try:

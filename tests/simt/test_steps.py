@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numba import float32, int32
+from numba import float32
 
 from dwlab import cuda, stages
 from dwlab.kernels.registry import words
@@ -11,6 +11,7 @@ from dwlab.simt import SimtError, UnsupportedError, xray
 from dwlab.simt.report import Pattern
 from dwlab.simt.steps import Steps, record
 from dwlab.simt.views import counts
+from tests.loaded import kernel_of
 
 EVERYTHING = {"blocks": 1000, "warps": 32, "most": 100_000}
 
@@ -125,48 +126,29 @@ def test_the_record_of_some_blocks_and_warps_is_theirs_alone():
 
 
 def test_a_long_record_is_cut_and_says_so():
-    @cuda.jit
-    def long(y):
-        for _ in range(1000):
-            y[0] = float32(1)
-
+    long = kernel_of("y", "for _ in range(1000):", "    y[0] = float32(1)")
     steps = record(long, 1, 1, np.zeros(1, np.float32), most=50)
     assert steps.cut == "the first 50 statements" and len(steps.warps[0, 0]) == 50
 
 
 def test_an_error_ends_the_record_where_it_is_and_one_before_the_first_step_is_raised():
-    @cuda.jit
-    def beyond(y):
-        i = cuda.threadIdx.x
-        y[i] = float32(i)
-
+    beyond = kernel_of("y", "i = cuda.threadIdx.x", "y[i] = float32(i)")
     steps = record(beyond, 1, 32, np.zeros(8, np.float32))
     assert "out of bounds" in steps.cut and len(steps.warps[0, 0]) == 2
     with pytest.raises(SimtError):
         record(beyond, 1, 2048, np.zeros(8, np.float32))
     with pytest.raises(TypeError):
         record(beyond, 1, 32)
-
-    @cuda.jit
-    def refused(y):
-        y[0] = [1, 2]
-
     with pytest.raises(UnsupportedError):
-        record(refused, 1, 1, np.zeros(8, np.float32), most=1).cut or pytest.fail("it ran")
+        record(kernel_of("y", "y[0] = [1, 2]"), 1, 1, np.zeros(8, np.float32), most=1).cut or pytest.fail("it ran")
 
 
 def test_atomics_waiting_blocks_and_arguments_that_stay():
-    @cuda.jit
-    def handed_on(flag, y):
-        if cuda.blockIdx.x == 1:
-            if cuda.threadIdx.x == 0:
-                while cuda.atomic.add(flag, 0, 0) == 0:
-                    pass
-            cuda.syncthreads()
-            y[cuda.threadIdx.x] = flag[0]
-        elif cuda.threadIdx.x == 0:
-            cuda.atomic.add(flag, 0, 7)
-
+    handed_on = kernel_of(
+        "flag, y", "t = cuda.threadIdx.x", "if cuda.blockIdx.x == 1:", "    if t == 0:",
+        "        while cuda.atomic.add(flag, 0, 0) == 0:", "            pass", "    cuda.syncthreads()",
+        "    y[t] = flag[0]", "elif t == 0:", "    cuda.atomic.add(flag, 0, 7)",
+    )  # fmt: skip
     flag, y = np.zeros(1, np.int32), np.zeros(32, np.int32)
     steps = record(handed_on, 2, 32, flag, y, **EVERYTHING)
     assert steps.holds(0, 0, 10**9) == [7] and steps.holds(1, 0, 10**9) == [7] * 32
@@ -175,25 +157,14 @@ def test_atomics_waiting_blocks_and_arguments_that_stay():
 
 
 def test_an_array_that_is_large_is_not_copied_and_still_named():
-    @cuda.jit
-    def touch(x, y):
-        y[0] = x[5000]
-
-    steps = record(touch, 1, 1, np.ones(6000, np.float32), np.zeros(1, np.int32))
+    steps = record(kernel_of("x, y", "y[0] = x[5000]"), 1, 1, np.ones(6000, np.float32), np.zeros(1, np.int32))
     assert steps.before.keys() == {1} and steps.holds(0, 0, 9) == [] and steps.holds(1, 0, 9) == [1]
     assert steps.memories[0].shape == (6000,)
 
 
 def test_numbers_are_those_of_json():
-    @cuda.jit
-    def odd(f, b, c):
-        f[0] = float32(1) / float32(3)
-        f[1] = f[1]
-        b[0] = not b[0]
-        c[0] = c[0] * c[0]
-        k = int32(3)
-        f[2] = float32(k)
-
+    lines = "f[0] = float32(1) / float32(3)", "f[1] = f[1]", "b[0] = not b[0]", "c[0] = c[0] * c[0]"
+    odd = kernel_of("f, b, c", *lines, "k = int32(3)", "f[2] = float32(k)")
     f = np.array([0, np.nan, np.inf], np.float32)
     steps = record(odd, 1, 1, f, np.zeros(1, np.bool_), np.array([1j], np.complex64))
     assert steps.holds(0, 0, 10**9) == [0.3333, "nan", 3.0]

@@ -16,7 +16,7 @@ from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda, source
-from tests.loaded import loaded, program
+from tests.loaded import kernel_of, loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -48,13 +48,8 @@ def operands(name, other):
 
 
 COMPARED = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 OPERATORS = {  # what stands between two operands, or before them, and the function of the same
     "arithmetic": {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
     | {"//": operator.floordiv, "%": operator.mod} | COMPARED,
@@ -243,54 +238,37 @@ def test_expressions():
 
 def test_rounding_functions_have_cudas_types_not_the_cpus():
     """math.floor of a float is a float in Numba-CUDA (its CPU side gives int64)."""
-
-    @cuda.jit
-    def use(f, out):
-        i = cuda.grid(1)
-        out[0, i] = math.floor(f[i]) / 3
-        out[1, i] = math.ceil(f[i]) * float32(0.1)
-        out[2, i] = math.trunc(f[i]) + float32(0.1)
-
+    expressions = "math.floor(f[i]) / 3", "math.ceil(f[i]) * float32(0.1)", "math.trunc(f[i]) + float32(0.1)"
+    stores = (f"out[{row}, i] = {text}" for row, text in enumerate(expressions))
     f = np.array([1e30, 2.5, -1.5], np.float32)
     out = np.zeros((3, 3))
-    use[1, 3](f, out)
+    kernel_of("f, out", "i = cuda.grid(1)", *stores)[1, 3](f, out)
     assert out[0].tolist() == [float(np.floor(v)) / 3 for v in f]
     assert out[1].tolist() == [float(np.ceil(v) * np.float32(0.1)) for v in f]
     assert out[2].tolist() == [float(np.trunc(v) + np.float32(0.1)) for v in f]
 
 
 def test_precision_of_cudas_own_functions():
-    @cuda.jit
-    def use(f, out):
-        i = cuda.grid(1)
-        third = f[i] / float32(3)
-        out[0, i] = cuda.fma(third, third, third)  # float32
-        out[1, i] = cuda.fma(third, 2, third)  # float64: 2 is an int64
-        out[2, i] = math.pow(third, int32(2)) / float32(3)  # float32 (on the CPU: float64)
-        out[3, i] = cuda.shfl_sync(0xFFFFFFFF, third, 0) / float32(3)  # float32
-        out[4, i] = cuda.selp(i > 1, third, third) / float32(3)  # float32
-        out[5, i] = float16(third) * 2.0 + 1  # float64
-        out[6, i] = float16(third) * third  # float32
-        out[7, i] = float16(third) * float16(third)  # float16
-
     f = np.arange(1, 33, dtype=np.float32)
-    out = np.zeros((8, 32))
-    use[1, 32](f, out)
     three, t = np.float32(3), f / np.float32(3)
     t64, t16 = t.astype(np.float64), t.astype(np.float16)
-    expected = [
-        (t64 * t64 + t64).astype(np.float32),
-        t64 * 2 + t64,
-        (t64 * t64).astype(np.float32) / three,
-        np.full(32, t[0] / three),
-        t / three,
-        t16.astype(np.float64) * 2 + 1,
-        t16.astype(np.float32) * t,
-        t16 * t16,
-    ]
-    assert out[2] == pytest.approx(expected[2], rel=2e-7)
-    for row in (0, 1, 3, 4, 5, 6, 7):
-        assert out[row].tolist() == expected[row].astype(np.float64).tolist(), row
+    expected = {
+        "cuda.fma(third, third, third)": (t64 * t64 + t64).astype(np.float32),
+        "cuda.fma(third, 2, third)": t64 * 2 + t64,  # 2 is an int64
+        "math.pow(third, int32(2)) / float32(3)": (t64 * t64).astype(np.float32) / three,  # on the CPU: float64
+        "cuda.shfl_sync(0xFFFFFFFF, third, 0) / float32(3)": np.full(32, t[0] / three),
+        "cuda.selp(i > 1, third, third) / float32(3)": t / three,
+        "float16(third) * 2.0 + 1": t16.astype(np.float64) * 2 + 1,
+        "float16(third) * third": t16.astype(np.float32) * t,
+        "float16(third) * float16(third)": t16 * t16,
+    }
+    lines = ["i = cuda.grid(1)", "third = f[i] / float32(3)"]
+    lines += [f"out[{row}, i] = {text}" for row, text in enumerate(expected)]
+    out = np.zeros((8, 32))
+    program(lines, "f, out", float32=float32, float16=float16, math=math)[0][1, 32](f, out)
+    for row, (text, want) in zip(out, expected.items(), strict=True):
+        close = "pow" in text and row == pytest.approx(want, rel=2e-7)
+        assert close or row.tolist() == want.astype(np.float64).tolist(), text
 
 
 # --- variables ------------------------------------------------------------------------------------

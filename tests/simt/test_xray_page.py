@@ -14,6 +14,7 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.simt import diff
 from dwlab.simt.report import Pattern
 from dwlab.simt.views import describe, picture
+from tests.loaded import kernel_of
 
 A = np.arange(2048, dtype=np.float32).reshape(32, 64)
 B = np.zeros((64, 32), np.float32)
@@ -41,14 +42,6 @@ def fast(a, b):
     cuda.syncthreads()
     for k in range(32):
         b[k + 32 * j, i] = t[i, k] * float32(2)
-
-
-@cuda.jit
-def racing(a, b):
-    t = cuda.shared.array(32, float32)
-    i = cuda.threadIdx.x
-    t[i] = a[0, i]
-    b[0, i] = t[31 - i]
 
 
 class Page(HTMLParser):
@@ -97,17 +90,10 @@ def test_what_is_saved_is_what_the_better_kernel_saves():
 
 
 def test_lanes_that_diverge_and_arrays_that_are_loaded_again():
-    @cuda.jit
-    def halves(x, y):
-        i = cuda.grid(1)
-        total = float32(0)
-        for j in range(32):
-            total += x[j]
-        if i % 2:
-            for j in range(32):
-                total += float32(j)
-        y[i] = total
-
+    halves = kernel_of(
+        "x, y", "i = cuda.grid(1)", "total = float32(0)", "for j in range(32):", "    total += x[j]", "if i % 2:",
+        "    for j in range(32):", "        total += float32(j)", "y[i] = total",
+    )  # fmt: skip
     texts = [one.text for one in xray(halves, 2, 64, A.ravel(), np.zeros(128, np.float32)).advice()]
     assert any("4 warps diverge here" in one for one in texts)
     assert any(re.match(r"x is loaded [\d.]+ times over", one) for one in texts)
@@ -144,6 +130,8 @@ def test_the_page_has_each_line_its_share_and_a_picture_of_each_access():
 
 
 def test_a_hazard_stands_at_its_line():
+    array = "t = cuda.shared.array(32, float32)"
+    racing = kernel_of("a, b", array, "i = cuda.threadIdx.x", "t[i] = a[0, i]", "b[0, i] = t[31 - i]")
     report = xray(racing, 1, 64, A, B)
     page = report.html()
     line = report.hazards[0].line
