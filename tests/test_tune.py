@@ -478,7 +478,7 @@ def test_what_make_reaches_is_part_of_the_key(tmp_path, monkeypatch, file, old, 
     def timed(files):
         for name, lines in files.items():
             (tmp_path / name).write_text(lines)
-        linecache.clearcache()
+        monkeypatch.setattr(linecache, "cache", {})
         for name in ("helper", "own"):
             monkeypatch.delitem(sys.modules, name, raising=False)
         make = importlib.import_module("own").make

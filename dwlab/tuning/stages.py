@@ -80,7 +80,7 @@ class StageBench:
         stage = self._compiled(candidate)
         with gpus.using(self._here):
             if not self.exact:
-                return self._prepared.clocked(stage).median_us
+                return round(self._prepared.clocked(stage).median_us, 4)
             how = stage.launch(self.problem)
             kernel, args = stage.kernel_for(self.problem), stage.example(self.problem)
             return counted_us(xray(kernel, how.grid, how.block, *args, shared_bytes=how.shared_bytes), self.gpu)
@@ -95,7 +95,7 @@ class StageBench:
                 takes = stage.tiles.resources(self.problem.kernel_key, stage.config(self.problem))
                 found = {"threads": takes.threads, "registers": takes.registers, "shared_bytes": takes.shared_bytes}
             took = self._seconds.get(text(candidate))
-            found |= {} if took is None else {"compile_s": took}
+            found |= {} if took is None else {"compile_s": round(took, 3)}
             return {name: float(n) for name, n in found.items()} | compiled(stage.kernel_for(self.problem))
 
     def close(self) -> None:
