@@ -67,6 +67,16 @@ def test_each_stage_that_a_lesson_teaches_runs_alone(one, capsys):
     assert not [line for line in text.splitlines() if len(line) > 140 and not re.search(r"^\S+ = instruction", line)]
 
 
+@simulated
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "one", [one for one in registry.stages("depthwise1d") if one not in TAUGHT], ids=lambda one: one.id
+)
+def test_rows_of_each_type_that_no_lesson_teaches_run_alone(one, dtype):
+    if dtype in one.dtypes:
+        executed(file_of(one, problem_of(one, None, f"2,3,40,5,same,{dtype}")), one.id)["main"]()
+
+
 @pytest.mark.parametrize("way", ["break", "continue"])
 def test_a_loop_that_is_left_stays_one_and_a_short_one_is_written_out(way):
     loop = f"for k in range(1):\n    if x[k] > 0:\n        {way}\n    y[k] = 1"

@@ -44,7 +44,7 @@ def main():
     rng = np.random.default_rng(0)
 {arrays}
     wanted = reference({inputs})
-    given = [cuda.to_device(one{view}) for one in ({slots})]{allow}
+    given = [cuda.to_device(one{view}) for one in ({slots})]{whole}{allow}
     kernel[{size}](*given{scalars})
     found = [{found}]
     worst = max(np.abs(a.astype(float) - b).max() / np.abs(b).max() for a, b in zip(found, wanted))
@@ -67,7 +67,7 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
         parts = (how.parts,) if how.parts and name == names[-1] else ()
         dtype = "float32" if parts else problem.dtype_of(name)
         arrays.append(f"{name} = np.zeros({(*parts, *map(int, shapes[name]))}, np.{dtype})")
-    allows = how.shared_bytes > UNASKED
+    allows, whole = how.shared_bytes > UNASKED, bool(how.parts and view)  # a kernel gets parts as they are
     scalars = "".join(f", {one}" for one in how.scalars)
     back = ".copy_to_host()" + ".view({0}.dtype).reshape({0}.shape)" * bool(view)
     return MAIN.format(
@@ -75,7 +75,8 @@ def text(one: Stage, problem: Problem, how: Launch) -> str:
         arrays=textwrap.indent("\n".join(arrays), "    "),
         inputs=", ".join(inputs),
         view=view,
-        slots=", ".join(slots),
+        slots=", ".join(slots[:-1] if whole else slots),
+        whole=f" + [cuda.to_device({names[-1]})]" * whole,
         allow=f"\n    allow({how.shared_bytes}, *given{scalars})" * allows,
         helper=ALLOW.rstrip() * allows,
         size=re.sub(r"\((\d+),\)", r"\1", f"{tuple(how.grid)}, {tuple(how.block)}")
@@ -92,7 +93,8 @@ def _view(one: Stage, problem: Problem) -> str:
     words = ".view(np.float32)" if any(problem.dtype_of(name) != "float32" for name in problem.slots(one.path)) else ""
     view = one.view_of(problem)
     if view in ("elements", "line"):
-        return ".reshape(-1)" * (view == "line") + words.replace("float32", "uint16")
+        view = ".reshape(-1)" * (view == "line") + words.replace("float32", "uint16")
+        return f"{view} if one.itemsize == 2 else one" if view == ".view(np.uint16)" else view  # filters may be float32
     if problem.op == "depthwise1d" and view != "words":
         return words
     return {"shaped": "", "flat": ".reshape(-1)"}.get(view, f".reshape(-1){words}")
