@@ -866,7 +866,7 @@ def test_a_recorded_product_is_stored_and_run_as_the_fastest_was():
         taken.setdefault(product, {})[f"sparse/forward/{row['stage']}"] = row["time_us"]
         dense = replace(sparse.dense_layer(product), layout="NHWC")  # those are timed in this layout alone
         taken.setdefault(dense, {}).update(row["dense"])
-    assert len(products) == 180
+    assert len(products) >= 180
     for product in products:
         way = pruning.ways(product, specs.find("h200"))[0]
         best = min(us for one in pruning.storages(product) for us in taken.get(one, {}).values() if us)

@@ -425,7 +425,7 @@ for layout in ("NHWC", "NCHW"):
 # ### A search
 #
 # The tile is chosen by cost, too, and cost errs. All tiles of `rows` for this product in 2:4 were once timed on an H100; the search goes
-# through that record. On a GPU of your own: `python -m dwlab tune sparse/forward/rows '1024→4096 …'`.
+# through that record, and then, if there is a GPU, tries ten of its tiles by the clock (a minute; nothing is kept of it).
 
 # %%
 predicted_loss = 10  # the tile that ships against the fastest of 26: slower by how many per cent?
@@ -450,6 +450,13 @@ lost = {"by the model": replay.regrets(sweep, strategies.model(predicted)), "as 
 for tried in (1, 2, 3, 5, 10, len(tiles)):
     print(f"{tried:3} tried" + "".join(f"{how:>14} {each[tried - 1]:6.1%}" for how, each in lost.items()))
 print("fastest:", named(tiles.candidates[min(range(len(tiles)), key=sweep.medians.__getitem__)], tiles))
+
+# %% tags=["nbval-ignore-output", "folded"]
+from dwlab import mode
+from dwlab.__main__ import main
+
+if mode == "gpu":
+    main(["tune", ROWS, str(layer), "--most", "10"])
 
 # %% [markdown]
 # Below the tile lie the compiler's options and single instructions. `STAGE@options` searches these for the tile that a launch gets, and
