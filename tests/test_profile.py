@@ -7,6 +7,7 @@ import importlib.util
 import json
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import fakes
@@ -16,10 +17,13 @@ from tables import working
 
 from dwlab import cuda
 from dwlab.gpu import target
+from dwlab.measure import profile as recording
 from dwlab.measure import timeline as lines
 from dwlab.measure.profile import OnGpu, ProfileError, profile
 from dwlab.measure.timeline import Item, Timeline, TimelineError
+from dwlab.problems import sparsity
 from dwlab.records import RecordError, kinds, method
+from dwlab.simt import hostapi, launch
 from dwlab.training import small_kernels, surfaces
 
 simulated = pytest.mark.skipif(target.mode == "gpu", reason="order without times is the simulated GPU's")
@@ -47,11 +51,6 @@ def arrays():
     return cuda.to_device(np.ones(N, np.float32)), cuda.device_array(N, np.float32)
 
 
-def told(timeline):
-    """(kind, name, stream, after) of each item."""
-    return [(one.kind, one.name, one.stream, one.after) for one in timeline.items]
-
-
 # ------------------------------------------------------------------------------------------------- without a GPU
 
 
@@ -63,7 +62,7 @@ def test_a_program_on_the_default_stream_is_a_chain():
         double[4, 128](given, y)
         result = y.copy_to_host()
     assert np.array_equal(result, 2 * x)
-    assert told(p.timeline) == [
+    assert [(one.kind, one.name, one.stream, one.after) for one in p.timeline.items] == [
         ("to device", "pageable copy", "default", ()),
         ("kernel", "double", "default", (0,)),
         ("to host", "pageable copy", "default", (0, 1)),
@@ -92,74 +91,65 @@ def test_two_streams_overlap_from_pinned_memory_and_not_from_pageable():
 
 @simulated
 def test_an_array_is_pinned_for_the_block_and_no_longer():
-    from dwlab.simt import hostapi
-
     x = np.zeros(N)
     with cuda.pinned(x):
         assert hostapi.is_pinned(x) and hostapi.is_pinned(x[3:])
     assert not hostapi.is_pinned(x) and hostapi.is_pinned(pinned()[::2])
 
 
-@simulated
-def test_the_default_stream_waits_for_all_and_all_wait_for_it():
-    x, y = arrays()
-    first, second = cuda.stream(), cuda.stream()
-    with profile() as p:
-        for stream in (first, second, 0, first, second):
-            double[4, 128, stream](x, y)
-    assert [one.after for one in p.timeline.items] == [(), (), (0, 1), (0, 2), (1, 2)]
-    assert p.timeline.steps() == (1, 1, 2, 3, 3)
+ORDERS = {
+    "the default stream waits for all and all wait for it": (
+        "1 kernel, 2 kernel, 0 kernel, 1 kernel, 2 kernel", [(), (), (0, 1), (0, 2), (1, 2)]
+    ),
+    "an event orders only what comes before its record and after its wait": (
+        "1 kernel, a record 1, 1 kernel, 2 kernel, a wait 2, 2 kernel", [(), (0,), (), (0, 2)]
+    ),
+    "a stream without work passes on what it was told to wait for": (
+        "1 kernel, a record 1, 1 kernel, a wait 2, b record 2, b wait 3, 3 kernel", [(), (0,), (0,)]
+    ),
+    "so does the default stream": ("1 kernel, a record 1, 1 kernel, a wait 0, 3 kernel", [(), (0,), (0,)]),
+    "and the host that waits for such a stream": (
+        "1 kernel, a record 1, 1 kernel, a wait 2, 2 synchronize, 3 kernel", [(), (0,), (0,), (2,)]
+    ),
+    "the host waited for the device": ("1 kernel, device synchronize, 2 kernel", [(), (0,), (1,)]),
+    "for a stream": ("1 kernel, 1 synchronize, 2 kernel", [(), (0,), (1,)]),
+    "for an event": ("1 kernel, a record 1, a synchronize, 2 kernel", [(), (0,), (1,)]),
+    "for a thread that did": ("1 kernel, thread synchronize 1, 2 kernel", [(), (0,), (1,)]),
+}  # fmt: skip
+"""What is said: its program, steps of a stream (0: the default one), an event or another; what each item is after."""
 
 
 @simulated
-def test_an_event_orders_two_streams_and_only_what_comes_after_its_wait():
+@pytest.mark.parametrize("program, after", ORDERS.values(), ids=ORDERS)
+def test_streams_events_and_the_host_order_what_runs(program, after):
     x, y = arrays()
-    first, second, event = cuda.stream(), cuda.stream(), cuda.event()
+    named = {"0": 0, "device": cuda} | {name: cuda.stream() for name in "123"} | {name: cuda.event() for name in "ab"}
+    steps = [step.split() for step in program.split(", ")]
     with profile() as p:
-        double[4, 128, first](x, y)
-        event.record(first)
-        double[4, 128, first](x, y)  # after the record: nobody waits for it
-        double[4, 128, second](x, y)
-        event.wait(second)
-        double[4, 128, second](x, y)
-    assert [one.after for one in p.timeline.items] == [(), (0,), (), (0, 2)]
-
-
-@simulated
-@pytest.mark.parametrize("way", ("events", "a wait of the host", "the default stream"))
-def test_what_a_stream_was_told_to_wait_for_counts_before_it_has_work_of_its_own(way):
-    x, y = arrays()
-    first, between, last = cuda.stream(), cuda.stream() if way != "the default stream" else 0, cuda.stream()
-    a, b = cuda.event(), cuda.event()
-    with profile() as p:
-        double[4, 128, first](x, y)
-        a.record(first)
-        double[4, 128, first](x, y)  # nobody waits for it
-        a.wait(between)
-        if way == "events":
-            b.record(between)
-            b.wait(last)
-        elif way == "a wait of the host":
-            between.synchronize()
-        double[4, 128, last](x, y)
-    host = way == "a wait of the host"
-    assert [one.after for one in p.timeline.items] == [(), (0,), *([(0,)] if host else []), (2,) if host else (0,)]
+        for one, what, *others in steps:
+            if what == "kernel":
+                double[4, 128, named[one]](x, y)
+            elif one == "thread":  # another one waits, and is waited for
+                waiting = threading.Thread(target=named[others[0]].synchronize)
+                waiting.start()
+                waiting.join()
+            else:
+                getattr(named[one], what)(*(named[other] for other in others))
+    kinds = {"kernel": "kernel", "synchronize": "wait"}
+    assert [one.kind for one in p.timeline.items] == [kinds[what] for _, what, *_ in steps if what in kinds]
+    assert [one.after for one in p.timeline.items] == after
 
 
 @simulated
 def test_launches_of_several_threads_are_all_there():
     x, y = arrays()
 
-    def work():
+    def work(_):
         for _ in range(5):
             double[4, 128](x, y)
 
-    with profile() as p:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+    with profile() as p, ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert [one.kind for one in p.timeline.items] == ["kernel"] * 20
     assert p.timeline.steps() == tuple(range(1, 21))
 
@@ -187,25 +177,6 @@ def test_a_launch_that_does_not_start_is_none():
         with pytest.raises(IndexError):
             cuda.to_device(host)[N]
     assert [one.kind for one in p.timeline.items] == ["to device"]
-
-
-@simulated
-@pytest.mark.parametrize("how", ("device", "stream", "event", "thread"))
-def test_what_the_host_waited_for_is_done_before_its_next_call(how):
-    x, y = arrays()
-    first, second, event = cuda.stream(), cuda.stream(), cuda.event()
-    with profile() as p:
-        double[4, 128, first](x, y)
-        event.record(first)
-        waits = {"device": cuda.synchronize, "event": event.synchronize}.get(how, first.synchronize)
-        if how == "thread":  # another one waits, and is waited for
-            waiting = threading.Thread(target=waits)
-            waiting.start()
-            waiting.join()
-        else:
-            waits()
-        double[4, 128, second](x, y)
-    assert [(one.kind, one.after) for one in p.timeline.items] == [("kernel", ()), ("wait", (0,)), ("kernel", (1,))]
 
 
 @simulated
@@ -240,8 +211,6 @@ def test_zero_copy_has_no_copies():
 
 @simulated
 def test_after_a_profile_all_is_as_before_even_if_the_program_failed():
-    from dwlab.simt import hostapi, launch
-
     before = cuda.to_device, hostapi.to_device, hostapi.Event.record, launch.Configured.__call__
     with pytest.raises(ZeroDivisionError), profile() as p:
         cuda.to_device(np.zeros(4))
@@ -264,8 +233,6 @@ def test_a_profile_within_a_profile_is_refused_and_the_first_goes_on():
 
 
 def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
-    from dwlab.measure import profile as recording
-
     calls = []
     monkeypatch.setattr(recording, "_nvtx", lambda: (lambda name: calls.append(name), lambda: calls.append("end")))
     with profile() as p, p.range("a batch"):
@@ -302,8 +269,6 @@ def test_a_range_is_seen_in_the_picture_as_long_as_what_is_within():
 
 
 def test_nvtx_is_what_is_installed_or_nothing(monkeypatch):
-    from dwlab.measure import profile as recording
-
     class Package:
         push_range, pop_range = (lambda name: ("push", name)), (lambda: "pop")
 
@@ -373,7 +338,7 @@ def test_the_page_has_words_for_all_that_it_draws(tmp_path):
 def test_a_program_of_more_calls_than_events_made_ahead_is_noted(monkeypatch):
     x, y = cuda.device_array(256, np.float32), cuda.device_array(256, np.float32)
     for events, notes in ((64, 1), (5, 2)):
-        monkeypatch.setattr(importlib.import_module("dwlab.measure.profile"), "EVENTS", events + 9)  # 9: the base's
+        monkeypatch.setattr(recording, "EVENTS", events + 9)  # 9: the base's
         with profile() as p:
             for _ in range(3):
                 double[1, 256](x, y)
@@ -538,8 +503,6 @@ def test_the_weights_that_come_with_the_package_have_the_recorded_accuracy(patte
     # float64 here, float32 in the training: one image may lie on the border
     assert abs(right.mean() - recorded.accuracy) <= 1 / surfaces.TEST
     for name in surfaces.POINTWISE if pattern != "dense" else ():
-        from dwlab.problems import sparsity
-
         w = held.weights[pattern][name]["w"]
         assert np.array_equal(sparsity.compress(w, pattern).dense(), w)
 
