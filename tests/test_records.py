@@ -10,6 +10,7 @@ import pathlib
 import platform
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,15 @@ ROWS = (
 
 def write(path, rows=ROWS, **environment):
     return writing.write(path, rows, ENVIRONMENT | environment, CEILINGS)
+
+
+def changed(folder, change):
+    """A record that a change of its data was made to."""
+    path = write(folder / "run.json")
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    return path
 
 
 # ---------------------------------------------------------------------------------------------------- round trip
@@ -87,16 +97,13 @@ def test_an_existing_file_is_never_overwritten(tmp_path):
 def test_many_writers_at_once_lose_nothing(tmp_path):
     barrier = threading.Barrier(8)
 
-    def one():
+    def one(_):
         barrier.wait()
         for _ in range(5):
             write(tmp_path)
 
-    threads = [threading.Thread(target=one) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(8)))
     assert len(records.load_all(tmp_path)) == 8 * 5 * len(ROWS)
 
 
@@ -130,15 +137,6 @@ def test_a_file_cut_off_anywhere_is_called_truncated(tmp_path):
         assert cut.read_text() == whole[:end]
 
 
-def test_a_newer_schema_is_refused_and_left(tmp_path):
-    path = write(tmp_path / "run.json")
-    text = path.read_text().replace(f'"schema": {records.SCHEMA}', f'"schema": {records.SCHEMA + 2}')
-    path.write_text(text)
-    with pytest.raises(RecordError, match=f"newer dwlab .schema {records.SCHEMA + 2}; this one reads up to.*Update"):
-        records.read(path)
-    assert path.read_text() == text
-
-
 @pytest.mark.parametrize(
     "content, message",
     [
@@ -151,6 +149,10 @@ def test_a_newer_schema_is_refused_and_left(tmp_path):
         (b'{"schema": "1"}', "'schema' is '1'"),
         (b'{"schema": true}', "'schema' is True"),
         (b'{"schema": 0}', "'schema' is 0"),
+        (
+            b'{"schema": %d}' % (records.SCHEMA + 2),
+            f"newer dwlab .schema {records.SCHEMA + 2}; this one reads up to.*Update",
+        ),
         (b'{"schema": 1}', "missing required field `environment`"),
         (b'{"schema": 1, "environment": []}', "environment is \\[\\]"),
         (b"[" * 100_000, "recursion|nested"),
@@ -184,11 +186,8 @@ def test_what_is_no_record_is_refused(tmp_path, content, message):
     ],
 )
 def test_a_record_with_a_damaged_part_says_which(tmp_path, change, message):
-    path = write(tmp_path / "run.json")
-    data = json.loads(path.read_text())
-    change(data)
-    text = json.dumps(data)
-    path.write_text(text)
+    path = changed(tmp_path, change)
+    text = path.read_text()
     with pytest.raises(RecordError, match=message) as error:
         records.read(path)
     assert "estore it (git checkout)" in str(error.value) and path.name in str(error.value)
@@ -263,22 +262,17 @@ def test_the_records_import_nothing_that_is_made_of_them():
 
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path):
-    with pytest.raises(RecordError, match="there is no such file"):
-        records.read(tmp_path / "none.json")
-    with pytest.raises(RecordError, match="it is a folder"):
-        records.read(tmp_path)
+    for name, says in (("none.json", "there is no such file"), ("", "it is a folder")):
+        with pytest.raises(RecordError, match=says):
+            records.read(tmp_path / name)
 
 
 def test_fields_that_a_later_dwlab_adds_are_ignored(tmp_path):
-    path = write(tmp_path / "run.json")
-    data = json.loads(path.read_text())
-    data["measurements"][0]["joules"] = 3
-    data["weather"] = "fine"
-    path.write_text(json.dumps(data))
+    path = changed(tmp_path, lambda d: (d.update(weather="fine"), d["measurements"][0].update(joules=3)))
     assert len(records.read(path)) == 2
 
 
-def test_one_bad_file_does_not_hide_the_others(tmp_path):
+def test_one_bad_file_is_named_and_does_not_hide_the_others(tmp_path, capsys):
     write(tmp_path)
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "notes.txt").write_text("not a record")
@@ -287,6 +281,10 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path):
     errors = []
     assert len(records.load_all(tmp_path, errors.append)) == 2
     assert len(errors) == 1
+    status = main(argparse.Namespace(folder=tmp_path, json=True))  # the command
+    out, err = capsys.readouterr()
+    assert status == 1 and len(json.loads(out)) == 2
+    assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 
 
 # ---------------------------------------------------------------------------------------------------- privacy
@@ -336,14 +334,15 @@ def test_a_problem_is_found_by_what_it_is_not_by_its_dtype_field(tmp_path):
 # ---------------------------------------------------------------------------------------------------- tables
 
 
-def runs(tmp_path):
+@pytest.fixture
+def made(tmp_path):
+    """The tables of one run."""
     write(tmp_path)
-    return records.load_runs(tmp_path)
+    return tables.tables(records.load_runs(tmp_path))
 
 
-def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
+def test_tables_between_markers_are_renewed_and_the_rest_stays(made):
     text = "# A\n<!-- begin:depthwise1d/forward -->\nold\n<!-- end:depthwise1d/forward -->\ntail\n"
-    made = tables.tables(runs(tmp_path))
     filled = tables.fill(text, made)
     assert filled.startswith("# A\n<!-- begin:depthwise1d/forward -->\n| stage |")
     assert filled.endswith("<!-- end:depthwise1d/forward -->\ntail\n")
@@ -362,27 +361,15 @@ def test_tables_between_markers_are_renewed_and_the_rest_stays(tmp_path):
         ("<!-- begin:ceilings --><!-- end:depthwise1d/forward -->", "needs its"),
     ],
 )
-def test_markers_that_do_not_pair_are_errors(tmp_path, text, message):
+def test_markers_that_do_not_pair_are_errors(made, text, message):
     with pytest.raises(RecordError, match=message):
-        tables.fill(text, tables.tables(runs(tmp_path)))
+        tables.fill(text, made)
 
 
 def test_numbers_keep_four_digits():
     assert [tabular.rounded(v) for v in (8884.4, 805.306, 41.27, 2.514, 0.0412, 25293.0)] == [
         "8,884", "805.3", "41.27", "2.514", "0.04120", "25,293",
     ]  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------- command
-
-
-def test_the_command_shows_what_it_can_and_names_what_it_cannot(tmp_path, capsys):
-    write(tmp_path)
-    (tmp_path / "bad.json").write_text("{")
-    status = main(argparse.Namespace(folder=tmp_path, json=True))
-    out, err = capsys.readouterr()
-    assert status == 1 and len(json.loads(out)) == 2
-    assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 
 
 # ---------------------------------------------------------------------------------------------------- what is committed
