@@ -75,37 +75,31 @@ def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
     assert made.baselines[0]["shape"] == records.describe_problem(PAPER)
 
 
-def test_a_kernel_that_the_judge_rejects_is_not_timed():
-    bench = FakeBench()
-    made = make(bench, checks(rejecting("shared")))
-    assert ("time", "shared") not in bench.log and ("time", "warp_tiled") in bench.log
-    row = by_name(made)["shared"]
-    assert not made.passed and not row.passed and row.measured is None
-    assert row.verdict == "race on y at line 3"
-    assert "WRONG" in made.table() and "depthwise1d/forward/shared: race on y at line 3" in made.table()
+def differing(stage, problem):
+    return 64, "load sectors 5 counted, 4 predicted" if stage.name == "coalesced" else ""
 
 
-def test_a_kernel_that_is_wrong_at_the_measured_shape_has_no_time():
-    made = make(FakeBench(wrong=("warp_tiled",)))
-    row = by_name(made)["warp_tiled"]
-    assert not made.passed and row.measured is None and "is 1, not 2" in row.verdict
-    assert by_name(made)["shared"].passed
-
-
-def test_a_count_that_differs_from_an_exact_formula_fails():
-    def counter(stage, problem):
-        return 64, "load sectors 5 counted, 4 predicted" if stage.name == "coalesced" else ""
-
-    row = by_name(make(checks=checks(counter=counter)))["coalesced"]
-    assert not row.passed and "load sectors 5 counted, 4 predicted" in row.verdict and row.measured is None
-
-
-def test_a_point_above_its_ceiling_fails_and_is_not_recorded():
-    made = make(FakeBench(TIMES | {"warp_tiled": 150.0}))  # 805 MB in 150 µs: 5.4 TB/s of a 4 TB/s copy
-    row = by_name(made)["warp_tiled"]
-    assert not made.passed and "bandwidth ceiling" in row.verdict
-    few = "warp_tiled", "flat"  # flat has no 48 taps
-    assert [one.stage for one in made.measurements()] == [name for name in TIMES if name not in few]
+@pytest.mark.parametrize(
+    "name, bench, how, verdict, timed_and_kept",
+    [
+        ("shared", {}, checks(rejecting("shared")), "^race on y at line 3$", (False, False)),
+        ("warp_tiled", {"wrong": ("warp_tiled",)}, CHECKS, "is 1, not 2", (True, False)),
+        ("coalesced", {}, checks(counter=differing), "load sectors 5 counted, 4 predicted", (False, False)),
+        # 805 MB in 150 µs: 5.4 TB/s of a 4 TB/s copy
+        ("warp_tiled", {"times": TIMES | {"warp_tiled": 150.0}}, CHECKS, "bandwidth ceiling", (True, True)),
+    ],
+    ids=["the judge", "the measured shape", "the counter", "the ceiling"],
+)
+def test_a_kernel_that_fails_a_check_is_not_recorded_and_the_others_are(name, bench, how, verdict, timed_and_kept):
+    bench = FakeBench(**bench)
+    made = make(bench, how)
+    row = by_name(made)[name]
+    assert not made.passed and not row.passed and re.search(verdict, row.verdict)
+    table = " ".join(made.table().split())
+    assert "WRONG" in table and f"depthwise1d/forward/{name}: {row.verdict}" in table
+    assert (("time", name) in bench.log, row.measured is not None) == timed_and_kept
+    few = name, "flat"  # flat has no 48 taps
+    assert [one.stage for one in made.measurements()] == [other for other in TIMES if other not in few]
 
 
 def test_several_problems_each_have_their_own_buffers_naive_and_table():
@@ -126,8 +120,7 @@ def test_several_problems_each_have_their_own_buffers_naive_and_table():
 
 def test_what_is_written_is_what_was_measured(tmp_path):
     made = whole()
-    path = made.write(tmp_path / "run.json")
-    run = records.read_run(path)
+    run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dataclasses.replace(row, file="") for row in run.measurements] == list(map(written, made.measurements()))
     assert run.measurements[0].date == ENVIRONMENT["date"]
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
@@ -166,8 +159,7 @@ def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
     made = make(FakeBench(ncu="this user may not read the GPU's counters"))
     assert made.passed and made.counters == ()
     assert "No hardware counters: this user may not read" in made.table()
-    run = records.read_run(made.write(tmp_path / "run.json"))
-    assert run.counters == ()
+    assert records.read_run(made.write(tmp_path / "run.json")).counters == ()
 
 
 # ---------------------------------------------------------------------------------------------------- simulated
@@ -252,16 +244,16 @@ TINY = DepthwiseConv1d(2, 3, 8, 5)
 on_interpreter = pytest.mark.skipif(target.mode == "gpu", reason="runs the bench on the interpreter")
 
 
-def bench_run(kernel=None, machine=MACHINE, problem=TINY):
+def bench_run(kernel=None, machine=MACHINE):
     bench = study.GpuBench(quick=True, clock=Clock(500.0), machine=machine)
     stage = NAIVE.with_kernel(kernel) if kernel else NAIVE
-    with bench.prepare(problem, "forward") as prepared:
-        return prepared, prepared.time(stage), prepared.baselines()
+    with bench.prepare(TINY, "forward") as prepared:
+        return prepared, prepared.time(stage)
 
 
 @on_interpreter
 def test_the_bench_checks_times_and_checks_again_on_fresh_inputs():
-    prepared, timed, _ = bench_run(problem=DepthwiseConv1d(2, 3, 8, 5))
+    prepared, timed = bench_run()
     assert timed.median_us == pytest.approx(500)
     assert prepared.seed == 2 * timing.MAX_SETS  # every set was filled twice, each time with other numbers
     assert prepared.sets == []
@@ -270,7 +262,7 @@ def test_the_bench_checks_times_and_checks_again_on_fresh_inputs():
 @on_interpreter
 def test_the_sets_are_as_many_as_exceed_the_cache():
     small_cache = dataclasses.replace(MACHINE, l2_bytes=2 * TINY.compulsory_bytes("forward"))
-    prepared, timed, _ = bench_run(machine=small_cache)
+    prepared, timed = bench_run(machine=small_cache)
     assert prepared.seed == 2 * 6 and timed.cold.startswith("cold: 0.0 MB in 6 sets, 3.0 times")
 
 
@@ -360,10 +352,13 @@ def test_a_right_output_passes(problem, path):
 
 
 @pytest.mark.parametrize("at", [(0, 0, 0), (39, 8, 30), (0, 8, 15), (39, 0, 1)])
-def test_a_wrong_corner_is_found(at):
+def test_a_wrong_corner_and_one_unwritten_element_anywhere_are_found(at):
     inputs, name, values = solved()
     values[at] += 1
     assert study.spot_check(SPOT, "forward", inputs, name, values).startswith(f"y{list(at)} is ")
+    values[17, 4, 9] = np.nan
+    wrong = study.spot_check(SPOT, "forward", inputs, name, values)
+    assert wrong == "1 of 11,160 elements of y were not written or are not finite, the first at (17, 4, 9)"
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -379,13 +374,6 @@ def test_of_a_large_map_some_rows_are_checked_the_first_and_the_last_among_them(
         wrong = values.astype(np.float16)
         wrong[at] += 3
         assert study.spot_check(problem, "forward", inputs, name, wrong).startswith(f"y{list(at)} is ")
-
-
-def test_one_unwritten_element_anywhere_is_found():
-    inputs, name, values = solved()
-    values[17, 4, 9] = np.nan
-    wrong = study.spot_check(SPOT, "forward", inputs, name, values)
-    assert wrong == "1 of 11,160 elements of y were not written or are not finite, the first at (17, 4, 9)"
 
 
 def test_a_reversed_filter_and_a_wrong_shape_are_found():
@@ -449,10 +437,9 @@ def test_what_is_no_problem_is_refused(given):
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
 def test_a_record_without_a_gpu_is_refused_before_any_work(run, tmp_path):
-    status, out, err = run("study", "--record", str(tmp_path / "x.json"))
-    assert status == 2 and "--record needs a GPU" in err and "python -m dwlab records" in err
-    status, out, err = run("study", "--against", str(tmp_path / "x.json"))
-    assert status == 2 and "--against needs a GPU" in err
+    for option, says in (("--record", "python -m dwlab records"), ("--against", "")):
+        status, _, err = run("study", option, str(tmp_path / "x.json"))
+        assert status == 2 and f"{option} needs a GPU" in err and says in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -472,7 +459,7 @@ def test_the_command_in_simulated_mode(run, monkeypatch):
 def test_a_failed_check_is_exit_status_1(run, monkeypatch):
     failed = make(checks=checks(rejecting("naive")))
     monkeypatch.setattr(running, "study", lambda *a, **k: failed)
-    status, out, err = run("study")
+    status, out, _ = run("study")
     assert status == 1 and "WRONG" in out
 
 
@@ -486,9 +473,8 @@ def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
 
 
 def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
-    made = whole()
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(running, "study", lambda *a, **k: made)
+    monkeypatch.setattr(running, "study", lambda *a, **k: whole())
 
     def full(*_, **__):
         raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
@@ -496,8 +482,7 @@ def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
     monkeypatch.setattr(Study, "write", full)
     status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "no space left" in err
-    saved = json.loads(err[err.index("{") :])
-    assert saved["rows"][0]["time_us"] == 8000.0
+    assert json.loads(err[err.index("{") :])["rows"][0]["time_us"] == 8000.0
 
 
 def test_an_existing_record_is_refused_before_any_work(run, monkeypatch, tmp_path):
