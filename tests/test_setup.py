@@ -148,6 +148,7 @@ def test_a_workflow_is_valid_and_runs_commands_that_exist(path):
 
 # --- which environment ------------------------------------------------------------------------------------------------
 
+ANOTHER = next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON)  # Python
 WHOLE = "pip .[dev,gpu-cu13,lab]"
 H200 = driver.Driver(True, (13, 0), None, (driver.Device("H200", (9, 0)),), "")
 PYTHON = """#!/bin/sh
@@ -187,6 +188,7 @@ class Checkout:
         for name in ("pyproject.toml", "constraints.txt"):
             (self.root / name).write_text("", encoding="utf-8")
         self.python, self.bin = self.root / ".venv/bin/python", folder / "bin"
+        self.record = self.root / ".venv/dwlab-installed.json"
         self.bin.mkdir()
         self.python_is()
         for name in [name for name in os.environ if name.startswith("PIP_")]:
@@ -263,21 +265,19 @@ def test_the_lab_needs_less_than_the_tests_and_takes_nothing_away(checkout):
     assert checkout.make("lab") == (0, ["pip .[dev,lab]"])
 
 
-@pytest.mark.parametrize("harm", ["no python", "half-made", "no record", "broken record", "another python"])
+HARMS = {
+    "no python": lambda one: one.python.unlink(),
+    "half-made": lambda one: (shutil.rmtree(one.root / ".venv/bin"), one.record.unlink()),
+    "no record": lambda one: one.record.unlink(),
+    "broken record": lambda one: one.record.write_text('{"inputs": 3', encoding="utf-8"),
+    "another python": lambda one: one.python_is(ANOTHER),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
 def test_an_environment_that_is_half_made_is_made_good(checkout, harm):
     checkout.make()
-    record = checkout.root / ".venv/dwlab-installed.json"
-    if harm == "no python":
-        checkout.python.unlink()
-    elif harm == "half-made":
-        shutil.rmtree(checkout.root / ".venv/bin")
-        record.unlink()
-    elif harm == "no record":
-        record.unlink()
-    elif harm == "broken record":
-        record.write_text('{"inputs": 3', encoding="utf-8")
-    else:
-        checkout.python_is(next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
+    HARMS[harm](checkout)
     made = ["venv"] if harm in ("no python", "half-made") else []
     assert checkout.make() == (0, [*made, "pip .[dev,lab]"])
     assert checkout.make() == (0, [])
@@ -290,7 +290,7 @@ def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout
     assert ".venv has Python 3.14, dwlab needs 3.11, 3.12, 3.13: remove it" in capsys.readouterr().err
     checkout.python_is()
     assert checkout.make() == (0, ["pip .[dev,lab]"])
-    checkout.monkeypatch.setattr(lab, "THIS_PYTHON", next(one for one in lab.PYTHONS if one != lab.THIS_PYTHON))
+    checkout.monkeypatch.setattr(lab, "THIS_PYTHON", ANOTHER)
     assert checkout.make() == (0, [])
     assert checkout.make("install", "--exact") == (0, ["venv", "pip .[dev,lab]"])
     checkout.monkeypatch.setattr(lab, "THIS_PYTHON", "3.14")
@@ -298,49 +298,40 @@ def test_an_unsupported_python_is_refused_and_a_named_one_makes_it_anew(checkout
     assert "3.11, 3.12, 3.13; this is 3.14" in capsys.readouterr().err
 
 
-def test_a_failed_install_names_what_to_look_at_and_is_done_again(checkout, capfd):
-    checkout.python_is(broken=1)
+@pytest.mark.parametrize("works", [False, True], ids=["new", "one that works"])
+def test_a_failed_install_is_done_again_and_an_environment_that_works_is_used_as_it_is(checkout, capfd, works):
+    if works:
+        checkout.make()
+        (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
+    else:
+        checkout.python_is(broken=1)
     checkout.fails("install")
-    assert checkout.make() == (2, ["venv", "pip .[dev,lab]"])
+    assert checkout.make() == ((0, ["pip .[dev,lab]"]) if works else (2, ["venv", "pip .[dev,lab]"]))
     shown = capfd.readouterr().err
-    for word in ("ERROR: install", "HTTPS_PROXY=", "PIP_FIND_LINKS=", "PIP_CERT="):
+    for word in ["Going on with what"] if works else ["ERROR: install", "HTTPS_PROXY=", "PIP_FIND_LINKS=", "PIP_CERT="]:
         assert word in shown
-    checkout.fails()
-    assert checkout.make() == (0, ["pip .[dev,lab]"])
-
-
-def test_without_a_network_an_environment_that_works_is_used_as_it_is(checkout, capfd):
-    checkout.make()
-    (checkout.root / "pyproject.toml").write_text("# changed", encoding="utf-8")
-    checkout.fails("install")
-    assert checkout.make() == (0, ["pip .[dev,lab]"])
-    assert "Going on with what" in capfd.readouterr().err
     checkout.fails()
     assert checkout.make() == (0, ["pip .[dev,lab]"])  # with the network back, the update is made
 
 
 @pytest.mark.parametrize(
-    "fails, done, extras",
+    "fails, more, extras, again",
     [
-        ([], [f"{WHOLE} cuda-toolkit<13.1"], ["dev", "gpu-cu13", "lab"]),
-        (["cuda-toolkit"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]", WHOLE], 2),
-        (["gpu-cu13"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]", WHOLE], ["dev", "lab"]),
-        (["install"], [f"{WHOLE} cuda-toolkit<13.1", "pip .[dev,lab]"], None),
+        ([], [], ["dev", "gpu-cu13", "lab"], False),
+        (["cuda-toolkit"], ["pip .[dev,lab]", WHOLE], ["dev", "gpu-cu13", "lab"], False),
+        (["gpu-cu13"], ["pip .[dev,lab]", WHOLE], ["dev", "lab"], True),
+        (["install"], ["pip .[dev,lab]"], None, True),
     ],
 )
-def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fails, done, extras):
+def test_a_gpu_compiler_that_cannot_be_had_does_not_stop_the_rest(checkout, fails, more, extras, again):
     checkout.monkeypatch.setattr(driver, "query", lambda: H200)
     checkout.python_is(broken=1)
     if fails:
         checkout.fails(*fails)
+    done = [f"{WHOLE} cuda-toolkit<13.1", *more]
     assert checkout.make() == (2 if extras is None else 0, ["venv", *done])
-    record = checkout.root / ".venv/dwlab-installed.json"
-    if extras is None:
-        assert not record.exists()
-    else:
-        assert json.loads(record.read_text())["extras"] == (["dev", "gpu-cu13", "lab"] if extras == 2 else extras)
-    again = [] if extras in (2, ["dev", "gpu-cu13", "lab"]) else done
-    assert checkout.make()[1] == again  # what was missing is tried again
+    assert (json.loads(checkout.record.read_text())["extras"] if checkout.record.exists() else None) == extras
+    assert checkout.make()[1] == (done if again else [])  # what was missing is tried again
 
 
 def test_the_compiler_follows_the_driver(checkout):

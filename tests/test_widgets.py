@@ -160,23 +160,14 @@ def test_an_access_that_cannot_be_is_said_to_be(arguments, words):
         warp.access(**{"expression": "lane", **arguments})
 
 
-@pytest.mark.parametrize(
-    "how, counted",
-    [
-        (
-            {"expression": "lane * 33", "space": "shared"},
-            {"wavefronts": "1", "bank conflicts": "0", "bytes used": "128"},
-        ),
-        (
-            {"expression": "lane + 1"},
-            {"sectors": "5", "ideal sectors": "4", "bytes moved": "160", "used of moved": "80 %"},
-        ),
-        ({"expression": "lane", "active": "0"}, {"requests": "0", "used of moved": "-"}),
-    ],
-)
-def test_the_tables_hold_the_counts(how, counted):
-    cells = {row[0]: row[1] for row in warp.numbers(warp.access(**how)).rows}
-    assert counted.items() <= cells.items()
+def test_the_tables_hold_the_counts():
+    for words, how, counted in (
+        ("lane * 33", {"space": "shared"}, {"wavefronts": "1", "bank conflicts": "0", "bytes used": "128"}),
+        ("lane + 1", {}, {"sectors": "5", "ideal sectors": "4", "bytes moved": "160", "used of moved": "80 %"}),
+        ("lane", {"active": "0"}, {"requests": "0", "used of moved": "-"}),
+    ):
+        cells = {row[0]: row[1] for row in warp.numbers(warp.access(words, **how)).rows}
+        assert counted.items() <= cells.items()
 
 
 @settings(max_examples=100, deadline=None)
