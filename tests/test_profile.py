@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import json
 import sys
 import threading
@@ -238,11 +239,8 @@ def test_a_range_is_a_part_of_a_profile_and_calls_nvtx_in_pairs(monkeypatch):
     with profile() as p, p.range("a batch"):
         cuda.to_device(np.zeros(4))
     assert calls[0] == "a batch" and calls[-1] == "end"
-    depth = 0
-    for one in calls:
-        depth += -1 if one == "end" else 1
-        assert depth >= 0
-    assert depth == 0
+    depths = list(itertools.accumulate(-1 if one == "end" else 1 for one in calls))
+    assert min(depths) >= 0 and depths[-1] == 0
     with pytest.raises(ProfileError, match="within"), p.range("too late"):
         pass
 
@@ -369,9 +367,8 @@ def test_copies_are_seen_where_all_of_numbas_come_by(monkeypatch):
     driver.driver.cuMemcpyHtoD(1, 2, 8)  # nobody looks any more
     assert seen == [("to device", 0, 64), ("to host", 0, 32), ("on device", "stream 77", 16)]
     given = [(1, 2, 64, 0), (1, 2, 32), (1, 2, 16, 77), (1, 2, 8)]
-    assert calls == list(
-        zip(("cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoDAsync", "cuMemcpyHtoD"), given, strict=True)
-    )
+    names = ("cuMemcpyHtoDAsync", "cuMemcpyDtoH", "cuMemcpyDtoDAsync", "cuMemcpyHtoD")
+    assert calls == list(zip(names, given, strict=True))
 
 
 @on_gpu
@@ -419,9 +416,8 @@ def step(name="pinned", before=(100, 99, 101), after=(50, 49, 51), **more):
 
 def written(tmp_path, *steps):
     job = {"images": 1000, "sample": 8, "bytes": {"uint8": 64000}}
-    return kinds.write(
-        tmp_path, method.MethodRun, ENVIRONMENT, job=job, steps=steps, timelines={"first": TIMED.to_dict()}
-    )
+    more = {"job": job, "timelines": {"first": TIMED.to_dict()}}
+    return kinds.write(tmp_path, method.MethodRun, ENVIRONMENT, steps=steps, **more)
 
 
 def test_a_record_of_steps_is_read_as_it_was_written(tmp_path):

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import tables
@@ -108,10 +109,7 @@ def test_many_writers_at_once_lose_nothing(tmp_path):
 
 
 def test_a_write_that_breaks_off_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(RecordError, match="no space left on device"):
         write(tmp_path / "run.json")
     assert list(tmp_path.iterdir()) == []
@@ -140,24 +138,15 @@ def test_a_file_cut_off_anywhere_is_called_truncated(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"hello", "not JSON"),
-        (b'{"schema": 1, "x": tru}', "not JSON"),
-        (b"\xff\xfe\x00\x01", "not even text"),
-        (b"", "truncated: it is empty"),
-        (b"[1, 2]", "a list, not an object"),
-        (b"{}", "'schema' is None"),
-        (b'{"schema": "1"}', "'schema' is '1'"),
-        (b'{"schema": true}', "'schema' is True"),
-        (b'{"schema": 0}', "'schema' is 0"),
-        (
-            b'{"schema": %d}' % (records.SCHEMA + 2),
-            f"newer dwlab .schema {records.SCHEMA + 2}; this one reads up to.*Update",
-        ),
-        (b'{"schema": 1}', "missing required field `environment`"),
+        (b"hello", "not JSON"), (b'{"schema": 1, "x": tru}', "not JSON"), (b"\xff\xfe\x00\x01", "not even text"),
+        (b"", "truncated: it is empty"), (b"[1, 2]", "a list, not an object"), (b"[" * 100_000, "recursion|nested"),
+        (b"{}", "'schema' is None"), (b'{"schema": "1"}', "'schema' is '1'"), (b'{"schema": true}', "'schema' is True"),
+        (b'{"schema": 0}', "'schema' is 0"), (b'{"schema": 1}', "missing required field `environment`"),
         (b'{"schema": 1, "environment": []}', "environment is \\[\\]"),
-        (b"[" * 100_000, "recursion|nested"),
+        (b'{"schema": %d}' % (records.SCHEMA + 2),
+         f"newer dwlab .schema {records.SCHEMA + 2}; this one reads up to.*Update"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_record_is_refused(tmp_path, content, message):
     path = tmp_path / "x.json"
     path.write_bytes(content)
@@ -294,7 +283,7 @@ def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
     monkeypatch.setattr(writing.getpass, "getuser", lambda: "ada.lovelace")
     monkeypatch.setattr(platform, "node", lambda: "node-17.example.org")
     note = r"built in /home/ada.lovelace/dwlab/x.py by ada.lovelace on node-17.example.org, C:\Users\ada\y.cu, ~/a/b.py"
-    path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=note)], driver="/opt/nvidia/580")
+    path = write(tmp_path / "run.json", [row(note=note)], driver="/opt/nvidia/580")
     text = path.read_text()
     for secret in ("ada", "node-17", "/home", "Users", "/opt", "~/"):
         assert secret not in text
@@ -303,8 +292,7 @@ def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["depthwise1d/forward/naive", "1.5 FLOP/B", "GB/s", "and/or", "https://a.org/b/c"])
 def test_texts_that_are_no_paths_stay(tmp_path, text):
-    path = write(tmp_path / "run.json", [dataclasses.replace(ROWS[0], note=text)])
-    assert records.read(path)[0].note == text
+    assert records.read(write(tmp_path / "run.json", [row(note=text)]))[0].note == text
 
 
 # ---------------------------------------------------------------------------------------------------- queries

@@ -252,15 +252,11 @@ def bench_run(kernel=None, machine=MACHINE):
 
 
 @on_interpreter
-def test_the_bench_checks_times_and_checks_again_on_fresh_inputs():
+def test_the_bench_checks_times_and_checks_again_on_fresh_inputs_in_sets_that_exceed_the_cache():
     prepared, timed = bench_run()
     assert timed.median_us == pytest.approx(500)
     assert prepared.seed == 2 * timing.MAX_SETS  # every set was filled twice, each time with other numbers
     assert prepared.sets == []
-
-
-@on_interpreter
-def test_the_sets_are_as_many_as_exceed_the_cache():
     small_cache = dataclasses.replace(MACHINE, l2_bytes=2 * TINY.compulsory_bytes("forward"))
     prepared, timed = bench_run(machine=small_cache)
     assert prepared.seed == 2 * 6 and timed.cold.startswith("cold: 0.0 MB in 6 sets, 3.0 times")
@@ -476,10 +472,8 @@ def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(running, "study", lambda *a, **k: whole())
 
-    def full(*_, **__):
-        raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
-
-    monkeypatch.setattr(Study, "write", full)
+    full = records.RecordError("the record 'run.json' cannot be written: no space left on device")
+    monkeypatch.setattr(Study, "write", mock.Mock(side_effect=full))
     status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "no space left" in err
     assert json.loads(err[err.index("{") :])["rows"][0]["time_us"] == 8000.0

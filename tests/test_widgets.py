@@ -425,32 +425,32 @@ def test_tables_in_two_forms():
 
 
 FOLLOWED = {
-    "warp_viewer": (warp.warp_viewer, [
+    warp.warp_viewer: [
         ("expression", "lane * 2", "title", "8 sectors"),
         ("expression", "lane * pitch", "problems", "'pitch' is not known"),
         ("parameters", "pitch = 33", "title", "32 sectors"), ("space", "shared", "title", "0 bank conflicts"),
         ("itemsize", 16, "title", "wavefronts"), ("offset", 3, "problems", "misaligned address"),
         ("offset", 16, "title", "wavefronts"), ("active", "lane < 0", "title", "no request"),
         ("parameters", "pitch", "problems", "name = number"),
-    ]),
-    "traffic_calculator": (calculator.traffic_calculator, [
+    ],
+    calculator.traffic_calculator: [
         ("tile", 16, "title", "tile 16"), ("tile", 48, "title", "tile 48"), ("halo", 0, "title", "K=1 "),
         ("padding", "same", "title", "tile 48"), ("registers", 255, "title", "tile 48"),
         ("threads", 1024, "problems", "registers a block"), ("compute_capability", "7.5", "alt", "7.5"),
-    ]),
-    "roofline_explorer": (roofline.roofline_explorer, [
+    ],
+    roofline.roofline_explorer: [
         ("gpu", "A10 ", "title", "^NVIDIA A10: B=16384"), ("K", 7, "title", "K=7"),
         ("B", 64, "title", "B=64 H=128 L=48 K=7"), ("gpu", "P100", "title", "^Tesla P100"),
-    ]),
+    ],
 }  # fmt: skip
 """Controls set one after the other, and what the panel then says where."""
 
 
-@pytest.mark.parametrize("make, steps", FOLLOWED.values(), ids=FOLLOWED)
-def test_a_face_follows_its_controls(make, steps):
+@pytest.mark.parametrize("make", FOLLOWED, ids=lambda make: make.__name__)
+def test_a_face_follows_its_controls(make):
     pytest.importorskip("ipywidgets")
     face = make()
-    for name, value, where, says in steps:
+    for name, value, where, says in FOLLOWED[make]:
         control = face.controls[name]
         control.value = next(one for one in control.options if value in one) if name == "gpu" else value
         panel, shown = face.panel, face.output.value
@@ -468,24 +468,20 @@ def test_nothing_is_raised_into_the_page(monkeypatch):
     assert "ZeroDivisionError" in viewer.output.value
 
 
-@pytest.fixture(scope="module")
-def faces():
+FACES = (warp.warp_viewer, calculator.traffic_calculator, roofline.roofline_explorer, planner.fuse_planner)
+
+
+@pytest.fixture(scope="module", params=FACES, ids=lambda make: make.__name__)
+def face(request):
     pytest.importorskip("ipywidgets")
-    return {
-        "warp": warp.warp_viewer(),
-        "calculator": calculator.traffic_calculator(),
-        "roofline": roofline.roofline_explorer(),
-        "planner": planner.fuse_planner(),
-    }
+    return request.param()
 
 
-FACES = ("warp", "calculator", "roofline", "planner")
 LETTER_PX, READOUT_PX, TRACK_PX = 7.5, 80, 80  # of JupyterLab's 13 px labels; of a readout with its margins; the least
 
 
-@pytest.mark.parametrize("name", FACES)
-def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(name, faces):
-    for control in faces[name].controls.values():
+def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(face):
+    for control in face.controls.values():
         assert control.description and control.layout.width == "auto"
         if not _face.is_slider(control):
             continue
@@ -494,15 +490,14 @@ def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(name, faces
         assert control.layout.min_width == f"min(100%, {_face.LEAST}px)"
 
 
-@pytest.mark.parametrize("name", FACES)
-def test_sliders_get_a_name_on_the_page_and_the_page_says_how_they_move(name, faces):
-    box = faces[name].widget
+def test_sliders_get_a_name_on_the_page_and_the_page_says_how_they_move(face):
+    box = face.widget
     heading, row, _, names = box.children
     assert "dwlab-face" in box._dom_classes and _face.HOW in heading.value
     script = names.outputs[0]["data"]["text/html"]
     for part in ("<script>", ".dwlab-face", "[role=slider]", 'setAttribute("aria-label", label)', ".widget-readout"):
         assert part in script
-    assert set(row.children) == set(faces[name].controls.values())
+    assert set(row.children) == set(face.controls.values())
 
 
 @settings(max_examples=60, deadline=None)
