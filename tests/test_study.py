@@ -472,8 +472,10 @@ def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
     monkeypatch.setattr(running, "study", lambda *a, **k: whole())
 
-    full = records.RecordError("the record 'run.json' cannot be written: no space left on device")
-    monkeypatch.setattr(Study, "write", mock.Mock(side_effect=full))
+    def full(*_, **__):
+        raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
+
+    monkeypatch.setattr(Study, "write", full)
     status, out, err = run("study", "--record", str(tmp_path / "run.json"))
     assert status == 2 and "no space left" in err
     assert json.loads(err[err.index("{") :])["rows"][0]["time_us"] == 8000.0
