@@ -469,8 +469,9 @@ def test_the_real_judge_rejects_a_kernel_and_the_study_says_why():
 
 
 def test_what_cannot_be_recorded_is_not_lost(run, monkeypatch, tmp_path):
+    made = whole()
     monkeypatch.setattr(target, "mode", "gpu", raising=False)
-    monkeypatch.setattr(running, "study", lambda *a, **k: whole())
+    monkeypatch.setattr(running, "study", lambda *a, **k: made)
 
     def full(*_, **__):
         raise records.RecordError("the record 'run.json' cannot be written: no space left on device")
