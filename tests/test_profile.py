@@ -144,8 +144,10 @@ def test_streams_events_and_the_host_order_what_runs(program, after):
 @simulated
 def test_launches_of_several_threads_are_all_there():
     x, y = arrays()
+    barrier = threading.Barrier(4)
 
     def work(_):
+        barrier.wait()
         for _ in range(5):
             double[4, 128](x, y)
 
