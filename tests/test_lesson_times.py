@@ -206,6 +206,7 @@ OTHERS = (
     (OWN, "24", 'where = f"this GPU', r"^[\w:() ,]+ +\d\.\d{3} +\d+% "),
     (OWN, "36", "timing.measure", r"^PyTorch "),
     (OWN, "40", "surfaces.model(", r"."),
+    ("a search of the reader's own, of ten tiles", "42", 'main(["tune", ROWS', r"^(?:best|default) +block_m="),
 )
 TIME = re.compile(r"\d (?:µs|ms)\b")
 FROM_TABLES = re.compile(r"(?:from dwlab\.widgets import moves\n\n)?(?:tables\.\w+|moves\.left)\(.*\)")
@@ -218,6 +219,8 @@ FROM_RECORDS = (
     ("40", "in run.views.items()"),
     ("42", "found, _ = report.fastest_sparse()"),
     ("42", "sparse.frontier(kept, times)"),
+    ("42", "tune_pruning(large"),
+    ("42", 'subject(f"{ROWS}@options")'),
     ("41", "the formula's tile"),
 )
 
