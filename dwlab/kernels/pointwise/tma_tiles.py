@@ -18,7 +18,10 @@ from dwlab.kernels.tiling.cost import Rates
 
 
 def configs(layer, images, gpu):
-    """Tiles of each shape with most chunks beside none to three other blocks; one a block, or all blocks at once."""
+    """Tiles of each shape with most chunks beside none to three other blocks; one a block, or all blocks at once.
+
+    Those that are alone with several tiles come last: nothing is multiplied while they store.
+    """
     most, beside = gpu.limits.shared_per_sm, gpu.limits.shared_reserved
     for shape in SHAPES:
         one, found = config_of(layer, *shape, 1), []
@@ -30,8 +33,8 @@ def configs(layer, images, gpu):
                 tile = replace(one, pipeline_stages=min(deep, DEEPEST, chunks), groups=tiles)
                 alone = deep < 1 or (deep == 1 < chunks)  # of one place a second chunk would wait for itself
                 if not alone and (tiles == 1 or gpu.blocks_per_sm(resources(layer, tile)) >= resident):
-                    found.append(tile)
-        yield from dict.fromkeys(found)
+                    found.append((tiles > 1 and resident == 1, tile))
+        yield from dict.fromkeys(tile for _, tile in sorted(found, key=lambda one: one[0]))
 
 
 def blocks(layout):

@@ -1,9 +1,8 @@
 """Tiles of pointwise/forward/wgmma: which are worth a look for a layer, what a block takes and moves, what it costs."""
 
 import functools
-from dataclasses import replace
 
-from dwlab.kernels.parts import gemm, gemm_epilogue, group_epilogue
+from dwlab.kernels.parts import gemm, group_epilogue
 from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.group_products import ROWS, WORDS, ahead, warp_of_group
 from dwlab.kernels.parts.matrix_product import product
@@ -20,6 +19,7 @@ SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 
 )  # fmt: skip
 REGISTERS, SECTOR = 65536, 8  # of a multiprocessor; words
 BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
+WIDE = 256  # filters from which a block of one chunk does little but store: others' loads pass behind that
 UNALIGNED = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
 
 
@@ -44,7 +44,15 @@ def configs(layer, images, gpu):
         deep = [(most // blocks - rest) // chunk for blocks in BLOCKS]
         deep = [config_of(layer, *shape, min(depth, DEEPEST)) for depth in deep if depth > 0]
         deep = [one for one in deep if ahead(one.pipeline_stages, layout_of(layer, images, one).chunks) > 0]
-        yield from dict.fromkeys(deep)
+        yield from dict.fromkeys(one for one in deep if not stores_alone(layer, images, one, gpu))
+
+
+def stores_alone(layer, images, config, gpu):
+    """Whether fewer than four blocks fit where four have little but stores to do, and there are more than fit."""
+    layout, most = layout_of(layer, images, config), BLOCKS[-1]
+    if layout.chunks > 1 or layer.F < WIDE or layout.one.M * layer.F <= most * gpu.sms * 64 * 96:
+        return False
+    return gpu.blocks_per_sm(resources(layer, config)) < most
 
 
 def bias_bytes(layer, config):
@@ -90,7 +98,7 @@ def supports(layer):
 def group_traffic(layer, config):
     """Traffic of warp groups: x and w in copies of 16 bytes, a block's bias, and stores of 16 bytes."""
     layout = layout_of(layer.kernel_key, layer.N, config)
-    last = gemm_epilogue.stored(replace(layer, bias=False), layout.tile)
+    last = group_epilogue.stored(layer, layout)
     load = gemm.loaded(layout)
     if layer.bias:
         load = load + -(-layout.down // config.groups) * group_epilogue.bias_traffic(config.block_n, layer.F)
