@@ -33,6 +33,9 @@ def run(problem, inputs):
 @example(B=2, H=1, L=60, K=1100, left=0.4)  # chunks of taps, of which some meet no x
 @example(B=1, H=1, L=700, K=600, left=0.0)
 @example(B=40, H=9, L=17, K=16, left=0.5)  # channels of other sectors
+@example(B=40, H=9, L=3, K=150, left=0.5)  # few taps of which two times of a row are apart: the others are 0
+@example(B=9, H=2, L=9, K=150, left=0.0)
+@example(B=9, H=2, L=9, K=150, left=1.0)
 def test_any_row_and_any_number_of_taps(dtype, B, H, L, K, left):
     problem = DepthwiseConv1d(B, H, L, K, round(left * (K - 1)), dtype)
     if not ONE.supports(problem):  # too few terms for tf32

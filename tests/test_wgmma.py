@@ -14,8 +14,9 @@ from dwlab import simt
 from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry
-from dwlab.kernels.parts import ptx, swizzle
+from dwlab.kernels.parts import group_epilogue, ptx, swizzle
 from dwlab.kernels.pointwise import wgmma_tiles
+from dwlab.kernels.tiling import gpu as gpus
 from dwlab.problems.layers import Pointwise
 from dwlab.simt.cost import cost
 from dwlab.target import cuda
@@ -150,6 +151,26 @@ def test_every_tile_is_right_and_counted(stage, shape, depth):
     large = layer(272, shape[1] + 8, 9, 19, bias=True, activation="relu", residual=True)
     for one in (large, layer(136, 72, 9, 8)):
         right_and_counted(stage.with_config(wgmma_tiles.config_of(one, *shape, depth)), one)
+
+
+@counts
+@both
+@pytest.mark.parametrize("shape", [(64, 64, 64), (128, 96, 96), (64, 160, 160), (64, 192, 192)], ids=str)
+@pytest.mark.parametrize("bias", [False, True])
+def test_rows_of_no_whole_sectors_go_out_in_lines_of_128_bytes(stage, shape, bias):
+    """Neighbouring rows trade halves: columns that are left over, rows and columns that end within a tile."""
+    one = layer(16, shape[1] + 8, 7, 9, bias=bias, activation="relu")
+    config = wgmma_tiles.config_of(one, *shape, 1)
+    assert group_epilogue.by_lines(one, wgmma_tiles.layout_of(one.kernel_key, 1, config).tile)
+    right_and_counted(stage.with_config(config), one)
+
+
+def test_blocks_that_do_little_but_store_have_others_beside_them():
+    gpu = gpus.of((9, 0))
+    few, long = layer(48, 1896, 7, 7), layer(512, 1896, 84, 13, images=32)
+    for one, least in ((layer(48, 1896, 84, 13, images=32), 4), (few, 1), (long, 1)):
+        fit = [gpu.blocks_per_sm(wgmma_tiles.resources(one, tile)) for tile in wgmma_tiles.configs(one, one.N, gpu)]
+        assert min(filter(None, fit)) == least
 
 
 @counts

@@ -35,9 +35,14 @@ own, wide: 16 times each of a tile of dy, of x with its halo; x_at: the word whe
 the sums; last: the column of x of time 0 that the block's last tap pairs with dy's; reach: from dy's end to that."""
 
 
+def useful(L, K, shift):
+    """The taps of which a pair of times of one row is apart: from, and up to."""
+    return max(0, shift - L + 1), min(K, shift + L)
+
+
 @functools.cache
 def plan_of(L, K, shift, dtype):
-    """The Plan of rows of L times and K taps."""
+    """The Plan of rows of L times and K taps, all of them useful."""
     WIDE = dtype == "float32"
     chunks = -(-K // (128 * 4 - EDGE + 1 - 8))
     taps = K if chunks == 1 else -(-K // (8 * chunks)) * 8

@@ -2,7 +2,8 @@
 
 Of matrices whose rows are 16 neighbouring times of dy and of x, each diagonal of the product adds up to one tap of dw
 (lag_products.py): K taps need K + 15 columns, so K of K + 15 products count, and what the row's length is, or where it
-begins in memory, matters to loads alone. So this takes any row and any number of taps.
+begins in memory, matters to loads alone. So this takes any row and any number of taps. Taps of which no two times of a
+row are as far apart are 0, and not computed.
 
 A block has a channel, up to some 490 of its taps and its share of the channel's tiles: a piece of one row, or short
 rows side by side. Its warps share the columns, up to 128 each, or the times; the next tile is in flight meanwhile. In
@@ -20,7 +21,7 @@ Traffic: for each chunk of taps dy once and x with a halo of its taps for each t
 import numpy as np
 from numba import float32, int32, uint32, uint64
 
-from dwlab.kernels.depthwise1d.lag_products import EDGE, multiplying, plan_of, staging, value
+from dwlab.kernels.depthwise1d.lag_products import EDGE, multiplying, plan_of, staging, useful, value
 from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.parts.mma_tf32 import FEWEST
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
@@ -33,7 +34,8 @@ BLOCKS = 1056  # that share the tiles, if there are more; an eighth of them fill
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    one = plan_of(L, K, SHIFT, DTYPE)
+    FIRST, STOP = useful(L, K, SHIFT)
+    one = plan_of(L, STOP - FIRST, SHIFT - FIRST, DTYPE)
     of_dy, of_x, multiply = (
         staging(one, one.span, one.own),
         staging(one, one.wide // one.side, one.wide),
@@ -121,7 +123,7 @@ def kernel(L, K, SHIFT, DTYPE):
         first = uint32(uint32(cuda.threadIdx.x) - lane)
         while first < uint32(one.taps):
             j, total = uint32(first + lane), float32(0)
-            there = j < uint32(one.taps) and uint32(j0 + j) < uint32(parts.shape[2])
+            there = j < uint32(one.taps) and uint32(j0 + j) < uint32(STOP - FIRST)
             if there:
                 for m in range(16):
                     total += pool[uint32(uint32(m * one.lines + m + one.last) - j)]
@@ -133,24 +135,30 @@ def kernel(L, K, SHIFT, DTYPE):
                     total = alone
                 odd = uint32(odd ^ bit)
             if there:
-                parts[part, h, uint32(j0 + j)] = total
+                parts[part, h, uint32(FIRST + j0 + j)] = total
             first = uint32(first + uint32(cuda.blockDim.x))
+        if STOP - FIRST < K and j0 == uint32(0):
+            for j in range(uint32(cuda.threadIdx.x), uint32(K), uint32(cuda.blockDim.x)):
+                if uint32(j - uint32(FIRST)) >= uint32(STOP - FIRST):
+                    parts[part, h, j] = float32(0)
 
     return kernel
 
 
 def shares(problem):
     """(the plan, blocks that share a channel, chunks of its taps)."""
-    one = plan_of(problem.L, problem.K, problem.shift, problem.dtype)
-    items, chunks = -(-problem.B // one.side) * one.pieces, -(-problem.K // one.taps)
+    first, stop = useful(problem.L, problem.K, problem.shift)
+    one = plan_of(problem.L, stop - first, problem.shift - first, problem.dtype)
+    items, chunks = -(-problem.B // one.side) * one.pieces, -(-(stop - first) // one.taps)
     few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= BLOCKS // 8)
     return one, 1 if few else min(items, -(-BLOCKS // (problem.H * chunks))), chunks
 
 
 def traffic(problem):
     """dy and x with its halo for each tile and chunk of taps that meet in it; the parts."""
-    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
+    B, H, L, (first, stop) = problem.B, problem.H, problem.L, useful(problem.L, problem.K, problem.shift)
     one, parts, _ = shares(problem)
+    K, shift = stop - first, problem.shift - first
     per_sector, times, threads, halo = 32 // problem.itemsize, EDGE * one.span, one.threads, one.wide // one.side
     loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
@@ -165,25 +173,30 @@ def traffic(problem):
         j = np.arange(-(-one.taps // threads) * threads).reshape(-1, threads)
         there = (j < one.taps) & (j0 + j < K)
         for line in range(parts * H):
-            stores += warp_traffic(np.where(there, line * K + j0 + j, -1))
+            stores += warp_traffic(np.where(there, line * problem.K + first + j0 + j, -1))
         before = shift - j0 - one.last
         if not -one.reach <= before < L:
             continue
         for (_, _, rows), item, often in tiles:
             b0, t0 = item // one.pieces * one.side, item % one.pieces * times
-            for edges, total, first in ((one.span, one.own, t0), (halo, one.wide, t0 + before)):
+            for edges, total, begin in ((one.span, one.own, t0), (halo, one.wide, t0 + before)):
                 i = np.arange(-(-total * EDGE // (one.held * threads)) * threads).reshape(-1, threads) * one.held
                 r = i // (edges * EDGE)
-                for t in first + i - r * edges * EDGE + np.arange(1 if one.width == 4 else one.held)[:, None, None]:
+                for t in begin + i - r * edges * EDGE + np.arange(1 if one.width == 4 else one.held)[:, None, None]:
                     inside = (r < rows) & (0 <= t) & (t < L)
                     for h in range(min(H, per_sector)):  # the channels per_sector further lie alike
                         many = often * len(range(h, H, per_sector))
                         loads += many * warp_traffic(np.where(inside, ((b0 + r) * H + h) * L + t, -1), per_sector)
+    if K < problem.K:
+        j = np.arange(-(-problem.K // threads) * threads).reshape(-1, threads)
+        beside = (j < problem.K) & ((j < first) | (j >= stop))
+        for line in range(parts * H):
+            stores += warp_traffic(np.where(beside, line * problem.K + j, -1))
     return Traffic(*loads.tolist(), *stores.tolist())
 
 
 def supports(problem):
-    one = plan_of(problem.L, problem.K, problem.shift, problem.dtype)
+    one, _, _ = shares(problem)
     return problem.B * problem.L >= FEWEST and one.side * problem.H * problem.L < 2**32
 
 
@@ -198,4 +211,5 @@ HALVES = ("ldmatrix_x4_trans",)
 def launch(problem):
     fits_uint32(problem)
     one, parts, chunks = shares(problem)
-    return Launch((problem.H * parts, chunks), (one.threads,), (problem.shift, problem.B), parts=parts)
+    shift = problem.shift - useful(problem.L, problem.K, problem.shift)[0]
+    return Launch((problem.H * parts, chunks), (one.threads,), (shift, problem.B), parts=parts)
