@@ -19,7 +19,7 @@ SHAPES = (  # of a block's tile, rows and columns, and columns of a group's: 64 
 )  # fmt: skip
 REGISTERS, SECTOR = 65536, 8  # of a multiprocessor; words
 BLOCKS, DEEPEST = (1, 2, 3, 4), 12  # on a multiprocessor; chunks in shared memory
-WIDE = 256  # filters from which a block of one chunk does little but store: others' loads pass behind that
+WIDE = 8  # filters a channel from which a block of one chunk does little but store: others' loads pass behind that
 UNALIGNED = 2  # times as slow are copies of lines that are no whole sectors: of every second one each is fetched twice
 
 
@@ -50,7 +50,7 @@ def configs(layer, images, gpu):
 def stores_alone(layer, images, config, gpu):
     """Whether fewer than four blocks fit where four have little but stores to do, and there are more than fit."""
     layout, most = layout_of(layer, images, config), BLOCKS[-1]
-    if layout.chunks > 1 or layer.F < WIDE or layout.one.M * layer.F <= most * gpu.sms * 64 * 96:
+    if layout.chunks > 1 or layer.F < WIDE * layer.C or layout.one.M * layer.F <= most * gpu.sms * 64 * 96:
         return False
     return gpu.blocks_per_sm(resources(layer, config)) < most
 
