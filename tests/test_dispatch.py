@@ -231,6 +231,16 @@ def test_a_single_part_is_the_output_and_needs_no_workspace(monkeypatch):
             assert len(added) == sums
 
 
+def test_the_parts_of_a_long_output_are_added_up_by_a_thread_each(monkeypatch):
+    problem = DepthwiseConv1d(400, 2, 64, 64)
+    monkeypatch.setattr(registry, "_LONG", problem.H * problem.K)
+    monkeypatch.delattr(registry, "add_parts")
+    arrays = inputs_of(problem)
+    for stage in ("strips", "tiles", "toeplitz", "channels"):
+        assert registry.stage(f"depthwise1d/weight_grad/{stage}").launch(problem).parts > 1
+        assert_right(problem, call("weight_grad", problem, arrays, stage=stage), arrays)
+
+
 def test_a_launch_is_prepared_once_for_a_shape():
     prepared = []
     naive = registry.stage("depthwise1d/forward/naive")

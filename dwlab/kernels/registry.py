@@ -55,6 +55,7 @@ _FLOAT32 = ("float32",)
 
 _ZERO_THREADS = 256  # of a block that sets an output to 0
 _SUM_LANES, _SUM_SHARES = 32, 32  # elements that a block of the adding kernel sums up, and threads for each
+_LONG, _LONG_THREADS = 1 << 17, 256  # elements of an output whose sums are a thread's each, and threads of a block
 
 
 class StageError(ValueError):
@@ -599,6 +600,24 @@ def add_parts(parts: Any, output: Any, stream: Any = 0) -> None:
     _sum(-(-output.size // _SUM_LANES), stream)(parts, output)
 
 
+@functools.cache
+def _long_sum_kernel() -> Any:
+    from numba import uint32
+
+    from dwlab.target import cuda
+
+    @cuda.jit
+    def add_up(parts, output):
+        i = uint32(cuda.blockIdx.x * _LONG_THREADS + cuda.threadIdx.x)
+        if i < output.size:
+            total = parts[0, i]
+            for part in range(1, parts.shape[0]):
+                total += parts[uint32(part), i]
+            output[i] = total
+
+    return add_up
+
+
 def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: Any = None, stream: Any = 0) -> None:
     """Starts a launch whole: its output set to 0 if the kernel adds to it, the kernel, its parts added up.
 
@@ -610,8 +629,12 @@ def enqueue(how: Launch, kernel: Any, args: Sequence[Any], output: Any, parts: A
         fill_zero(output, stream)
     allow_shared(kernel, args, how.shared_bytes)
     kernel[how.grid, how.block, stream, how.shared_bytes](*arrays_of(kernel, args))
-    if parts is not None:
+    if parts is None:
+        return
+    if output.size < _LONG:
         add_parts(parts, output, stream)
+    else:  # threads enough without sharing an element's parts: no block for each 32 elements
+        _long_sum_kernel()[-(-output.size // _LONG_THREADS), _LONG_THREADS, stream](parts, output)
 
 
 class Memory(NamedTuple):

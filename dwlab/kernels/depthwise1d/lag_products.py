@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import namedtuple
 
-from numba import float32, int32, uint16, uint32, uint64
+from numba import float32, int32, int64, uint16, uint32, uint64
 
 from dwlab.kernels.parts import constants, fragments, ptx
 from dwlab.kernels.parts.mma_tf32 import upper
@@ -36,7 +36,7 @@ the sums; last: the column of x of time 0 that the block's last tap pairs with d
 
 
 def useful(L, K, shift):
-    """The taps of which a pair of times of one row is apart: from, and up to."""
+    """The taps that pair two times of one row: from, and up to."""
     return max(0, shift - L + 1), min(K, shift + L)
 
 
@@ -81,28 +81,38 @@ def staging(one, edges, total):
     step = one.threads // line  # so many times 16 times further in the next round
 
     @cuda.jit(device=True, forceinline=True)
-    def word(values, at, array, row, r, pitch, there, t):
+    def word(values, to, array, at, i, t, there):
         if WIDTH == 4:
-            values[at] = values[at + 1] = values[at + 2] = values[at + 3] = float32(0)
-            if r < there and t < uint32(L):
-                four = ptx.load4(array, row + uint64(uint32(r * pitch + t)))
-                values[at], values[at + 1], values[at + 2], values[at + 3] = four
+            values[to] = values[to + 1] = values[to + 2] = values[to + 3] = float32(0)
+            if there and t < uint32(L):
+                values[to], values[to + 1], values[to + 2], values[to + 3] = ptx.load4(array, at + uint64(i))
         else:
             for e in range(HELD):
                 value = VALUE(0)
-                if r < there and uint32(t + uint32(e)) < uint32(L):
-                    value = array[row + uint64(uint32(r * pitch + t + uint32(e)))]
-                values[at + e] = value
+                if there and uint32(t + uint32(e)) < uint32(L):
+                    value = array[at + uint64(uint32(i + uint32(e)))]
+                values[to + e] = value
 
     @cuda.jit(device=True, forceinline=True)
-    def load(values, to, array, row, pitch, there, begin):
+    def load_rows(values, to, array, row, pitch, there, begin):
         thread = uint32(cuda.threadIdx.x)
         edge, t0 = uint32(thread // uint32(line)), uint32(begin + uint32(HELD) * (thread % uint32(line)))
         for m in range(rounds):
             here = uint32(edge + uint32(m * step))
             r = uint32(here // uint32(edges))
             t = uint32(t0 + uint32(EDGE) * uint32(here - r * uint32(edges)))
-            word(values, to + HELD * m, array, row, r, pitch, there, t)
+            word(values, to + HELD * m, array, row, uint32(r * pitch + t), t, r < there)
+
+    @cuda.jit(device=True, forceinline=True)
+    def load_row(values, to, array, row, pitch, there, begin):
+        """The same of one row, in which a thread's elements lie at equal distances."""
+        first = uint32(uint32(HELD) * uint32(cuda.threadIdx.x))
+        t = uint32(begin + first)
+        at = row + uint64(int64(int32(t)))  # may be before the row, where nothing is loaded
+        for m in range(rounds):
+            on = HELD * one.threads * m
+            inside = on + HELD * one.threads <= EDGE * edges or uint32(first + uint32(on)) < uint32(EDGE * edges)
+            word(values, to + HELD * m, array, at, uint32(on), uint32(t + uint32(on)), inside)
 
     @cuda.jit(device=True, forceinline=True)
     def store(tile, at, values, to):
@@ -119,7 +129,7 @@ def staging(one, edges, total):
                     two = int32(uint32(values[v]) | uint32(values[v + 1]) << uint32(16))
                     tile[here] = cuda.libdevice.int_as_float(two)
 
-    return constants.of(rounds=rounds, load=load, store=store)
+    return constants.of(rounds=rounds, load=load_row if one.side == 1 else load_rows, store=store)
 
 
 def multiplying(one):

@@ -2,8 +2,8 @@
 
 Of matrices whose rows are 16 neighbouring times of dy and of x, each diagonal of the product adds up to one tap of dw
 (lag_products.py): K taps need K + 15 columns, so K of K + 15 products count, and what the row's length is, or where it
-begins in memory, matters to loads alone. So this takes any row and any number of taps. Taps of which no two times of a
-row are as far apart are 0, and not computed.
+begins in memory, matters to loads alone. So this takes any row and any number of taps. Taps that pair no two times of a
+row are 0, and not computed.
 
 A block has a channel, up to some 490 of its taps and its share of the channel's tiles: a piece of one row, or short
 rows side by side. Its warps share the columns, up to 128 each, or the times; the next tile is in flight meanwhile. In
@@ -15,6 +15,7 @@ not finite adds that tap up again, element by element.
 Predicted, of (797, 30, 294, 320) in float32 on an H200: 60,000 steps of 8 times 16 times and 42 tiles of three mma are
 7.5 million, 57,000 a multiprocessor, 52 µs at 0.62 a clock; splitting, loads and sums are 66 µs of issue slots. Where
 each of the three mma waited for the one before, 170 µs were measured; four tiles in turn are 162, multiply-adds 355.
+Blocks that are all resident at once, 510, take 139; 540, of which 12 come when others are done, 190.
 Traffic: for each chunk of taps dy once and x with a halo of its taps for each tile; the parts.
 """
 
@@ -29,19 +30,22 @@ from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
 from dwlab.target import cuda
 
 FEW, TAPS = 4, 256  # tiles, and their taps together, that a block takes rather than a second launch
-BLOCKS = 1056  # that share the tiles, if there are more; an eighth of them fills a GPU
+SMS = 132  # of an H200
+RESIDENT = ((6, 768), (12, 512), (16, 384))  # tiles of a warp at most, and threads for whose registers there is room
 
 
 @by_shape
 def kernel(L, K, SHIFT, DTYPE):
-    FIRST, STOP = useful(L, K, SHIFT)
-    one = plan_of(L, STOP - FIRST, SHIFT - FIRST, DTYPE)
+    taps = useful(L, K, SHIFT)
+    one = plan_of(L, taps[1] - taps[0], SHIFT - taps[0], DTYPE)
     of_dy, of_x, multiply = (
         staging(one, one.span, one.own),
         staging(one, one.wide // one.side, one.wide),
         multiplying(one),
     )
-    one = constants.of(one, first=one.held * of_dy.rounds, warp=one.tiles // 2 * one.words)
+    one = constants.of(
+        one, first=one.held * of_dy.rounds, warp=one.tiles // 2 * one.words, low=taps[0], many=taps[1] - taps[0]
+    )
     SUMS, WORDS, WAITING = (
         4 * one.tiles,
         max(one.x_at + one.wide * one.words, EDGE * one.lines),
@@ -123,7 +127,7 @@ def kernel(L, K, SHIFT, DTYPE):
         first = uint32(uint32(cuda.threadIdx.x) - lane)
         while first < uint32(one.taps):
             j, total = uint32(first + lane), float32(0)
-            there = j < uint32(one.taps) and uint32(j0 + j) < uint32(STOP - FIRST)
+            there = j < uint32(one.taps) and uint32(j0 + j) < uint32(one.many)
             if there:
                 for m in range(16):
                     total += pool[uint32(uint32(m * one.lines + m + one.last) - j)]
@@ -135,11 +139,11 @@ def kernel(L, K, SHIFT, DTYPE):
                     total = alone
                 odd = uint32(odd ^ bit)
             if there:
-                parts[part, h, uint32(FIRST + j0 + j)] = total
+                parts[part, h, uint32(one.low + j0 + j)] = total
             first = uint32(first + uint32(cuda.blockDim.x))
-        if STOP - FIRST < K and j0 == uint32(0):
+        if one.many < K and j0 == uint32(0):
             for j in range(uint32(cuda.threadIdx.x), uint32(K), uint32(cuda.blockDim.x)):
-                if uint32(j - uint32(FIRST)) >= uint32(STOP - FIRST):
+                if uint32(j - uint32(one.low)) >= uint32(one.many):
                     parts[part, h, j] = float32(0)
 
     return kernel
@@ -150,8 +154,10 @@ def shares(problem):
     first, stop = useful(problem.L, problem.K, problem.shift)
     one = plan_of(problem.L, stop - first, problem.shift - first, problem.dtype)
     items, chunks = -(-problem.B // one.side) * one.pieces, -(-(stop - first) // one.taps)
-    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= BLOCKS // 8)
-    return one, 1 if few else min(items, -(-BLOCKS // (problem.H * chunks))), chunks
+    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= SMS)
+    threads = next(threads for most, threads in RESIDENT if one.tiles <= most)
+    room = SMS * (threads // one.threads) // (problem.H * chunks)  # a block more would find the others done
+    return one, 1 if few else max(1, min(items, room)), chunks
 
 
 def traffic(problem):
@@ -197,7 +203,7 @@ def traffic(problem):
 
 def supports(problem):
     one, _, _ = shares(problem)
-    return problem.B * problem.L >= FEWEST and one.side * problem.H * problem.L < 2**32
+    return problem.B * problem.L >= FEWEST and one.side * problem.H * problem.L < 2**32 and problem.L < 2**31
 
 
 HALVES = ("ldmatrix_x4_trans",)

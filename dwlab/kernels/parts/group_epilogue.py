@@ -2,9 +2,10 @@
 
 As gemm_epilogue.eights, for a warp of 16 rows: the lanes of four trade their sums of 32 columns, and a lane then has
 eight neighbours. Where rows of y are no whole sectors and are most of what a layer moves, neighbouring rows trade, too,
-and a store has lines of 128 bytes (`by_lines`): of 64 bytes half a sector lies at either end. A block that is alone on its multiprocessor has nothing to do while its epilogue waits for memory. So
-nothing is read where it is used: the block's bias comes to shared memory with the first chunk, and a residual's vectors
-are requested 32 columns before they are added.
+and a store has lines of 128 bytes (`by_lines`): of 64 bytes half a sector lies at either end. A block that is alone on
+its multiprocessor has nothing to do while its epilogue waits for memory. So nothing is read where it is used: the
+block's bias comes to shared memory with the first chunk, and a residual's vectors are requested 32 columns before they
+are added.
 """
 
 from __future__ import annotations
