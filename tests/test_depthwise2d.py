@@ -78,6 +78,15 @@ def test_toeplitz_with_many_strips_and_tiles(sizes, dtype):
     right("toeplitz", layer(*sizes, layout="NCHW", dtype=dtype, bias=True, residual=True))
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [(3, 2, 7, 5, 9), (1, 2, 14, 14, 27), (5, 3, 6, 6, 13), (1, 1, 70, 67, 11), (1, 1, 20, 100, 31), (9, 9, 3, 4, 8)],
+)
+@pytest.mark.parametrize("form", [{}, {"bias": True, "activation": "relu6", "residual": True}], ids=["bare", "whole"])
+def test_blocked_with_several_tiles_and_images(sizes, form):
+    right("blocked", layer(*sizes, layout="NCHW", **form))
+
+
 @pytest.mark.parametrize(("zero_x", "activation"), [(-128, "relu"), (127, "none"), (0, "none")])
 @pytest.mark.parametrize("sizes", [(3, 4, 7, 5), (2, 20, 11, 6, 5), (2, 12, 9, 4, 3, 2), (1, 8, 5, 5, 4, 3)], ids=str)
 def test_int8_batches_of_odd_maps(sizes, zero_x, activation):
@@ -149,6 +158,8 @@ def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, d
         ("planes", layer(1, 96, 28, 28, layout="NCHW", bias=True, activation="relu6", residual=True)),
         ("planes", layer(1, 96, 28, 28, 5, 2, layout="NCHW", dtype="float16")),
         ("toeplitz", layer(32, 128, 56, 56, 31, layout="NCHW", dtype="float16")),
+        ("blocked", layer(32, 128, 56, 56, 31, layout="NCHW", bias=True)),
+        ("blocked", layer(1, 2, 20, 20, 63, layout="NCHW")),
         ("int8", layer(1, 96, 28, 28, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-7)),
     ],
     ids=str,

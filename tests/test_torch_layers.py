@@ -43,8 +43,14 @@ def pairs(C, F, K, stride, activations, dtype=torch.float32, bias=True):
     return mine, lambda x: acts[1](theirs[1](acts[0](theirs[0](x)))), theirs
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("K, stage", [(9, "toeplitz"), (15, "toeplitz"), (7, "columns")])
+HALVES = [(9, "toeplitz"), (15, "toeplitz"), (7, "columns")]
+
+
+@pytest.mark.parametrize(
+    "K, stage, dtype",
+    [(17, "blocked", torch.float32)] + [(*one, dtype) for one in HALVES for dtype in (torch.float16, torch.bfloat16)],
+    ids=str,
+)
 def test_maps_in_nhwc_with_a_large_filter_are_brought_into_nchw(K, stage, dtype):
     x = drawn(2, 8, 9, 11, dtype=dtype).contiguous(memory_format=torch.channels_last)
     w, b, w2 = drawn(8, 1, K, K, dtype=dtype), drawn(8, dtype=dtype), drawn(16, 8, 1, 1, dtype=dtype, seed=1)

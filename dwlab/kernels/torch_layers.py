@@ -124,7 +124,7 @@ def launches(text: str) -> tuple[tuple[Any, Any], ...]:
         # Large filters are fast in NCHW alone, by far more than two copies take.
         other = replace(problem, layout="NCHW")
         there = choices.ranking(other)
-        if there and there[0].name == "toeplitz":
+        if there and there[0].name in ("toeplitz", "blocked"):
             return ((other, there[0]),)
     if len(parts := _parts(problem)) == 2 and not (found and found[0].name != "naive"):
         alone = [launches(str(one)) for one in parts]
