@@ -168,17 +168,3 @@ def test_what_is_inside_is_checked_as_a_copy_is_and_what_is_not_may_be_overwritt
     found = simt.xray(beyond, 1, 32, np.ones(64, np.float32), np.zeros(32, np.float32)).hazards
     assert found[0].kind == "out of bounds" and "elements 64 to 67" in found[0].message
     assert simt.xray(over, 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32)).hazards == ()
-    with pytest.raises(simt.UnsupportedError, match="takes a truth value for inside, not int"):
-        simt.xray(partly("t"), 1, 32, np.ones(128, np.float32), np.zeros(32, np.float32))
-
-
-def test_groups_that_a_wait_leaves_are_known_when_the_kernel_is_made():
-    def made(*waits):
-        return copying(*COPIED, *waits, "y[t] = tile[4 * t]")
-
-    arrays = np.ones(128, np.float32), np.zeros(32, np.float32)
-    assert simt.xray(made("ptx.wait(0)"), 1, 32, *arrays).hazards == ()
-    assert [one.kind for one in simt.xray(made("ptx.wait(1)"), 1, 32, *arrays).hazards] == ["race"]
-    for kernel in (made("left = t - t", "ptx.wait(left)"), made("ptx.wait(-1)")):
-        with pytest.raises(simt.UnsupportedError, match="takes a literal groups, 0 or more"):
-            simt.xray(kernel, 1, 32, *arrays)
