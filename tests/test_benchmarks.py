@@ -183,15 +183,12 @@ def test_the_sanitizers_table_tells_a_kernel_that_has_changed_since(tmp_path):
     assert "| memcheck | 2 | 2 | 1 |" in working.sanitized([run])
 
 
-# ---------------------------------------------------------------------------------------------------- their records
-
-
 def test_parts_that_are_not_known_are_refused(tmp_path):
     with pytest.raises(RecordError, match="a record has no part 'weather'"):
         writing.write(tmp_path, [], ENVIRONMENT, CEILINGS, sections={"weather": []})
 
 
-# -------------------------------------------------------------------------------- kernels of records of earlier digests
+# ------------------------------------------------------------------------------ records, and kernels of earlier digests
 
 
 @needs_compiler
@@ -233,7 +230,7 @@ def test_a_share_of_the_problems_has_each_storage_type(monkeypatch):
     assert len(recorded_kernels.drawn(jobs, 0.5, 3)) == 20 and recorded_kernels.drawn(jobs, 1, 3) == jobs
 
 
-# ---------------------------------------------------------------------------------------------------- drawn shapes
+# ------------------------------------------------------------------------------------- drawn shapes, and processes
 
 
 @pytest.mark.parametrize(
@@ -258,9 +255,6 @@ def test_every_stage_is_held_against_float64_and_a_wrong_one_has_no_time(problem
     monkeypatch.setattr(shapes, "takers", lambda *_: [doubled])
     row = shapes.drawn_row(dataclasses.replace(problem, dtype="float32"), "forward", bench, {})
     assert row["times"] == {} and "naive: WrongResult" in row["failure"]
-
-
-# ---------------------------------------------------------------------------------------------------- command lines
 
 
 def doubled(tasks, results, gpu, start):

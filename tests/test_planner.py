@@ -144,7 +144,7 @@ def test_the_models_count_what_blocks_read_and_write(case):
     assert accesses.sizes(layers) == expected
 
 
-# ------------------------------------------------------------------------------------------- limits and bytes on chip
+# ---------------------------------------------------------------------------------------- limits, bytes on chip, time
 
 
 def test_shared_memory_is_counted_in_bytes_of_the_dtype():
@@ -205,9 +205,6 @@ NO_TILE = [
 def test_where_no_tile_fits_the_limit_is_named(kind, pair, rules, why):
     pair = problem(pair)
     assert best(kind, (pair.first, pair.second), gpus.find("t4"), rules) == why
-
-
-# ------------------------------------------------------------------------------------------------------ L2 and time
 
 
 def test_maps_that_fit_together_stay_in_the_l2():

@@ -30,7 +30,7 @@ def kinds(kernel, *args, grid=1, block=32):
     return [one.kind for one in hazards(kernel, *args, grid=grid, block=block)]
 
 
-# ---- what they compute, in either mode
+# ---- what they compute, in either mode, and what is counted
 
 
 @cuda.jit
@@ -183,9 +183,6 @@ def test_lanes_that_take_other_ways_have_groups_of_their_own():
     want = x.reshape(32, 4).copy()
     want[::2] = [-1, -2, -3, -4]
     np.testing.assert_array_equal(y.reshape(32, 4), want[::-1])
-
-
-# ---- what is counted
 
 
 def test_an_access_of_16_bytes_is_one_request_of_16_sectors():

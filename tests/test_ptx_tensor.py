@@ -258,7 +258,7 @@ def test_eight_rows_are_read_at_once(pitch, wavefronts):
     assert (load.wavefronts, load.ideal_wavefronts, load.bank_conflicts) == (wavefronts, 4, wavefronts - 4)
 
 
-# ---- what is counted
+# ---- what is counted, which mistakes are found
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -298,9 +298,6 @@ def test_dp4a_is_eight_operations_a_lane():
     x = np.zeros(64, np.int32)
     assert simt.xray(add, 1, 64, x, x.copy()).totals.flops == 64 * 8
     assert cost(add, 1, 64, x, x.copy()).tensor == 0
-
-
-# ---- which mistakes are found
 
 
 BARE = """

@@ -276,7 +276,7 @@ def test_one_bad_file_is_named_and_does_not_hide_the_others(tmp_path, capsys):
     assert err.count("dwlab:") == 1 and "bad.json is truncated" in err
 
 
-# ---------------------------------------------------------------------------------------------------- privacy
+# ------------------------------------------------------------------------------------------- privacy, queries
 
 
 def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
@@ -293,9 +293,6 @@ def test_no_user_host_or_path_gets_into_a_record(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", ["depthwise1d/forward/naive", "1.5 FLOP/B", "GB/s", "and/or", "https://a.org/b/c"])
 def test_texts_that_are_no_paths_stay(tmp_path, text):
     assert records.read(write(tmp_path / "run.json", [row(note=text)]))[0].note == text
-
-
-# ---------------------------------------------------------------------------------------------------- queries
 
 
 def test_best_is_the_fastest_of_the_newest_run_that_fits(tmp_path):
@@ -360,7 +357,7 @@ def test_numbers_keep_four_digits():
     ]  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------- what is committed
+# ------------------------------------------------------------------------------------- what is committed, and read once
 
 
 def problem_of(row):
@@ -391,9 +388,6 @@ def test_the_committed_records_read_and_agree_with_themselves():
             if r.peer is not None:
                 assert r.speedup_vs_peer == pytest.approx(r.peer_time_us / r.time_us, rel=1e-6)
     assert errors == []
-
-
-# ------------------------------------------------------------------------------------------------------- read once
 
 
 @pytest.fixture

@@ -387,7 +387,7 @@ def test_the_set_up_runs_before_anything_is_installed():
     subprocess.run(command, cwd=ROOT / "notebooks", check=True, timeout=600)
 
 
-# --- starting JupyterLab ----------------------------------------------------------------------------------------------
+# --- JupyterLab, and the lessons of an installed package --------------------------------------------------------------
 
 
 def arguments(platform="linux", variables=None, superuser=False, wsl=False, snap=False):
@@ -416,9 +416,6 @@ def test_the_lab_opens_on_the_first_lesson():
 )
 def test_a_browser_is_opened_only_where_there_is_a_screen(platform, variables, wsl, browser):
     assert ("--no-browser" not in arguments(platform, variables, wsl=wsl)) is browser
-
-
-# --- the lessons of an installed package ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

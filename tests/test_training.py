@@ -127,7 +127,7 @@ def test_an_epoch_is_a_permutation_and_another_each_time():
         training.order(Config(), 11, 0)
 
 
-# the training ---------------------------------------------------------------------------------------------------------
+# the training, and what stops it --------------------------------------------------------------------------------------
 
 
 @needs_torch
@@ -209,9 +209,6 @@ def test_on_a_gpu_a_resumed_training_goes_on(tmp_path):
     np.testing.assert_allclose(rest.losses, straight, rtol=1e-5)  # dropout went on where it was
 
 
-# what stops it --------------------------------------------------------------------------------------------------------
-
-
 @needs_torch
 def test_a_loss_that_is_nan_stops_at_its_step_and_keeps_the_checkpoint(tmp_path):
     drawn = np.concatenate([training.order(TINY, 11, epoch) for epoch in range(2)])
@@ -242,7 +239,7 @@ def test_a_gradient_that_is_infinite_stops_before_the_parameters(monkeypatch):
         training.train(TINY, DATA, steps=5)
 
 
-# checkpoints ----------------------------------------------------------------------------------------------------------
+# checkpoints, and values that make no sense ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -320,9 +317,6 @@ def test_files_that_are_in_the_way(saved, tmp_path):
         training.train(TINY, DATA, steps=3, checkpoint=tmp_path / "none" / "run.pt")
     with pytest.raises(CheckpointError, match="name its file"):
         training.train(TINY, DATA, steps=3, resume=True)
-
-
-# bad values -----------------------------------------------------------------------------------------------------------
 
 
 @needs_torch

@@ -36,20 +36,7 @@ from dwlab.model import sparse
 from dwlab.problems import ProblemError, layers
 from dwlab.records.journal import COUNTED, Journal, JournalError, Key, Tried, text
 from dwlab.text import terminal
-from dwlab.tuning import (
-    bench,
-    learned,
-    pool,
-    pruning,
-    race,
-    replay,
-    running,
-    search,
-    space,
-    stages,
-    strategies,
-    tables,
-)
+from dwlab.tuning import bench, learned, pool, pruning, race, replay, running, search, space, stages, strategies, tables
 from dwlab.tuning.tune import _identity
 from dwlab.tuning.worker import Inline, Lost, Worker, WorkerError
 
@@ -92,7 +79,7 @@ def sweep_of(path, **changes):
     return SPACE.candidates[found.winner]
 
 
-# --- stages as benches ------------------------------------------------------------------------------------------------
+# --- stages as benches, and the command -------------------------------------------------------------------------------
 
 
 def test_without_a_gpu_each_tile_is_checked_and_counted():
@@ -108,9 +95,6 @@ def test_the_stages_of_a_path_are_candidates_too():
     with contextlib.closing(stages.StageBench(what, rows)) as one:
         found = search.search(made, Inline(one), strategies.exhaustive, most=3)
     assert len({tried.candidate["stage"] for tried in found.tried.values() if tried.ok}) == 3
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_without_a_gpu_says_that_it_counted(run, tmp_path):
@@ -135,13 +119,12 @@ def test_a_folder_and_a_device_are_no_journal(run, option, path):
 
 def test_a_replay_says_what_was_measured_and_where(run, tmp_path):
     sweep_of(tmp_path / "j.jsonl")
-    status, out, err = run(
-        "tune", TENSOR, str(LAYER), "--replay", str(tmp_path / "j.jsonl"), "--strategy", "exhaustive"
-    )
+    command = "tune", TENSOR, str(LAYER), "--replay", str(tmp_path / "j.jsonl")
+    status, out, err = run(*command, "--strategy", "exhaustive")
     out = " ".join(out.split())
     assert (status, err) == (0, "") and "measured on NVIDIA H200" in out and "Replayed from" in out
     assert ": 5 µs" in out and ": 10 µs, 100.00% more" in out and "counted" not in out
-    status, out, _ = run("tune", TENSOR, "--replay", str(tmp_path / "j.jsonl"), str(LAYER), "--most", "1", "--json")
+    status, out, _ = run(*command, "--most", "1", "--json")
     made = json.loads(out)
     assert status == 0 and made["tried"] == 1 and made["best"]["time_us"] == made["default"]["time_us"] == 10
 
@@ -191,11 +174,8 @@ def test_the_report_has_a_row_a_sweep_and_one_that_was_repeated_counts_once(tmp_
     assert [row.gpu for row in rows] == ["NVIDIA H100", "NVIDIA H200"]
     assert "recorded in part, left out: 1" in err and "swept again later, left out: 1" in err
     assert rows[1].space == len(SPACE) and rows[1].default == 1.0
-    assert rows[1].regrets["exhaustive"] == (
-        1.0,
-        1.0,
-        0.0 if len(SPACE) <= 20 else 1.0,
-    )  # 10 µs; the last but one has 5
+    twenty = 0.0 if len(SPACE) <= 20 else 1.0
+    assert rows[1].regrets["exhaustive"] == (1.0, 1.0, twenty)  # 10 µs; the last but one has 5
     tuning.main(tmp_path)
     assert capsys.readouterr().out.count(f"| {TENSOR} | {LAYER} |") == 2
 
@@ -679,10 +659,8 @@ def test_options_are_a_space_of_the_tile_that_ships(tmp_path, monkeypatch):
 def test_options_that_won_are_in_force_for_their_tile_alone(tmp_path, monkeypatch):
     what, one = space.subject(f"{TENSOR}@options"), stage(TENSOR)
     won = what.default(LAYER, measured=True) | {"max_registers": 64, "store_hint": 1}
-    before, other = (
-        one.kernel_for(LAYER),
-        one.with_config([*one.tiles.configs(LAYER.kernel_key, LAYER.N, gpus.H200)][-1]),
-    )
+    *_, last = one.tiles.configs(LAYER.kernel_key, LAYER.N, gpus.H200)
+    before, other = one.kernel_for(LAYER), one.with_config(last)
     Journal(tmp_path / "j.jsonl").append(key(subject=what.id), Tried(won, times_us=(1.0,), won=True))
     monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "j.jsonl"))
     with gpus.using(gpus.H200):
@@ -846,9 +824,8 @@ def test_filters_are_stored_as_the_fastest_stage_wants_them():
     assert [(one.storage, one.stage.name, one.how) for one in found][0] == ("2:4", "tma", "recorded")
     assert {one.storage for one in found} == {"64:2:16", "2:4", "dense"} and found[0].us == min(w.us for w in found)
     rows = replace(PRODUCT, N=1, H=128, layout="NCHW")
-    assert pruning.ways(rows, h200)[0].storage == "64:2:16" and "dense" not in {
-        w.storage for w in pruning.ways(rows, h200)
-    }
+    stored = [way.storage for way in pruning.ways(rows, h200)]
+    assert stored[0] == "64:2:16" and "dense" not in stored
     for gpu in ("h200", "a100"):
         its = specs.find(gpu)
         odd = pruning.ways(replace(PRODUCT, C=96, F=160), its)
@@ -892,11 +869,8 @@ def test_patterns_for_a_budget_and_what_is_measured(monkeypatch):
     monkeypatch.setattr(running, "bench", lambda id, problem: contextlib.nullcontext(Inline(made[id])))
     measured = pruning.tune_pruning(w, PRODUCT, 0.5, patterns=("2:4",), seconds=60)
     assert all(one.asked for one in made.values())  # both storages, in one search
-    assert (measured.ways["2:4"].how, measured.ways["2:4"].us, measured.ways["2:4"].stage.name) == (
-        "measured",
-        1.0,
-        "naive",
-    )
+    way = measured.ways["2:4"]
+    assert (way.how, way.us, way.stage.name) == ("measured", 1.0, "naive")
 
 
 def test_storages_are_one_space_that_begins_with_what_is_expected_to_be_fastest():

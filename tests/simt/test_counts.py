@@ -203,7 +203,7 @@ def test_arrays_with_gaps_between_rows():
     expect_global(access(report, "x", "load"), warps, 4)
 
 
-# --- predicated warps, loops, divergence ----------------------------------------------------------
+# --- loops, divergence, FLOPs ---------------------------------------------------------------------
 
 
 def lines_with(report, text):
@@ -238,9 +238,6 @@ def test_divergence(threshold):
     assert report.totals.divergent == (threshold % 32 != 0)
 
 
-# --- FLOPs ----------------------------------------------------------------------------------------
-
-
 def test_flops():
     steps = "s = x[i]", "s = s + a", "s = s - a", "s = s * a", "s = cuda.fma(s, a, a)", "y[i] = s / a"
     arithmetic = kernel_of("x, y, a", "i = cuda.grid(1)", "if i < x.size:", *(f"    {step}" for step in steps))
@@ -251,7 +248,7 @@ def test_flops():
     assert lines_with(report, "fma").flops == 2 * n
 
 
-# --- shared memory --------------------------------------------------------------------------------
+# --- shared memory, atomics -----------------------------------------------------------------------
 
 
 def make_tile(width, dtype, column):
@@ -332,9 +329,6 @@ def test_shared_patterns(itemsize, pattern):
     wavefronts, ideal = wavefronts_of([None if i is None else itemsize * i for i in table], itemsize)
     assert (load.wavefronts, load.ideal_wavefronts, load.requests) == (wavefronts, ideal, 1)
     assert load.bytes_used == itemsize * len({i for i in table if i is not None})
-
-
-# --- barriers, atomics ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("targets", [1, 2, 8, 32, 100])

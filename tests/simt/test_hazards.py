@@ -67,8 +67,6 @@ def ones(n=N, dtype=np.float32):
     return np.ones(n, dtype)
 
 
-# --- kernels of a few lines -----------------------------------------------------------------------
-
 HAZARD_ROWS = edits.sections(Path(__file__).with_name("hazard_rows.txt"))
 ROWS = [([part.strip() for part in head.split(" | ")], body) for head, body in HAZARD_ROWS]
 BEFORE = {
@@ -97,15 +95,9 @@ def test_a_kernel_of_a_few_lines(head, body):
         found(kernel, *arguments, kind=kinds, at="# found", array=array, other=other, **eval(f"dict({wanted})"))
 
 
-# --- races in shared memory -----------------------------------------------------------------------
-
-
 forgotten_barrier = kernel_of(
     "x, y", BEFORE["tile"], BEFORE["t"], "tile[t] = x[cuda.grid(1)]", "y[cuda.grid(1)] = tile[63 - t]"
 )
-
-
-# --- races in global memory -----------------------------------------------------------------------
 
 
 def test_overlapping_slices_of_one_array():
@@ -113,9 +105,6 @@ def test_overlapping_slices_of_one_array():
     data = cuda.to_device(ones(100))
     assert "race" in {h.kind for h in hazards(copy, 1, 64, data[:64], data[36:])}
     clean(copy, 1, 32, data[:32], data[32:64])
-
-
-# --- divergent barriers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [1, 16, 31, 32, 33, 63])
@@ -134,9 +123,6 @@ def test_barrier_in_a_device_function_called_in_a_branch():
     caller, _ = program(lines, "y", wait=wait, float32=float32)
     report = hazards(caller, 1, 64, ones())
     assert [h.kind for h in report] == ["divergent barrier"] and report[0].line == line_with(wait, "syncthreads")
-
-
-# --- indices --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,9 +148,6 @@ def test_out_of_bounds_writes_change_nothing_else():
     assert device.copy_to_host().tolist() == [5.0] * 32 + [1.0] * 32
 
 
-# --- reads of what nothing wrote ------------------------------------------------------------------
-
-
 def test_shared_memory_of_an_earlier_block_is_not_left_over():
     kernel = kernel_of(
         "y", "box = cuda.shared.array(1, float32)", "if cuda.grid(1) == 0:", "    box[0] = float32(1.0)",
@@ -182,9 +165,6 @@ def test_a_kernels_own_writes_count_for_the_next_launch():
     clear[1, 64](fresh)
     clean(use, 1, 32, fresh, 2)
     assert {h.kind for h in hazards(use, 1, 64, fresh, 1)} == {"uninitialised"}
-
-
-# --- modes ----------------------------------------------------------------------------------------
 
 
 def test_modes():
@@ -211,9 +191,6 @@ def test_a_report_says_hazards_first_hand():
     report = simt.xray(forgotten_barrier, 1, 64, ones(), ones())
     assert "race" in str(report) and "race" in report.to_json() and "race" in report._repr_html_()
     simt.xray(kernel_of("y", "y[cuda.grid(1)] = float32(1.0)"), 1, 64, ones()).raise_hazards()
-
-
-# --- the files of lines ---------------------------------------------------------------------------
 
 
 def test_a_hazard_names_its_file_where_that_is_one_of_the_package():

@@ -67,7 +67,7 @@ def test_to_device_takes_scalars_lists_and_an_array_to_fill_and_leaves_device_ar
     assert device.shape == (4,) and np.isnan(device.copy_to_host()).all()
 
 
-# --- allocation ----------------------------------------------------------------------------------
+# --- allocation, views, arguments ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [2.5, "12", (2, 2.5), np.float64(3), None, {}, (True, 2), np.int64(3)])
@@ -148,9 +148,6 @@ def test_memory_info():
     assert 0 <= free <= total and total > 1 << 28
 
 
-# --- views ---------------------------------------------------------------------------------------
-
-
 def test_records():
     dtype = np.dtype([("x", "f4"), ("n", "i4"), ("v", "f8", 3)])
     host = np.zeros(2, dtype)
@@ -162,9 +159,6 @@ def test_records():
     assert device.copy_to_host()["n"].tolist() == [0, 9]
     assert cuda.to_device(host[1])["n"] == 7
     assert device["x"].copy_to_host().tolist() == [0, 1.5]
-
-
-# --- pinned, mapped, managed ---------------------------------------------------------------------
 
 
 def test_what_is_a_cuda_array():
@@ -181,9 +175,6 @@ def test_what_is_a_cuda_array():
     with pytest.raises(TypeError, match="real GPU's memory.*DWLAB_TARGET=gpu"):
         cuda.as_cuda_array(OnRealGpu())
     assert not hasattr(device, "__cuda_array_interface__"), "would pass a host address off as a GPU's"
-
-
-# --- kernel arguments ----------------------------------------------------------------------------
 
 
 def test_other_arguments_pass():

@@ -173,7 +173,7 @@ def test_pairs_of_types_compiled_by_numba(group, left, right):
         np.testing.assert_array_equal(oracle(operation, a, b).astype(np.float64), compiled_reals[row])
 
 
-# --- expressions with literals, casts, builtins, math ----------------------------------------------
+# --- expressions with literals, casts, builtins, math; variables -----------------------------------
 
 EXPRESSIONS = re.split(
     r";\s",
@@ -269,9 +269,6 @@ def test_precision_of_cudas_own_functions():
     for row, (text, want) in zip(out, expected.items(), strict=True):
         close = "pow" in text and row == pytest.approx(want, rel=2e-7)
         assert close or row.tolist() == want.astype(np.float64).tolist(), text
-
-
-# --- variables ------------------------------------------------------------------------------------
 
 
 def test_types_are_of_the_source_that_runs_however_many_functions_were_read_since():
