@@ -210,25 +210,20 @@ def test_long_rows_are_shortened_and_end_where_they_ended():
 
 
 def test_what_cannot_be_judged_gives_one_clear_error():
-    with pytest.raises(StageError, match="there is no stage 'depthwise1d/forward/tiled'. The nearest is"):
-        check("depthwise1d/forward/tiled")
-    with pytest.raises(CheckError, match="42 is neither a stage nor a kernel"):
-        check(42)
-    with pytest.raises(CheckError, match="decorated with @cuda.jit"):
-        check(lambda x, w, y, shift: None, launch=by_tile())
-    with pytest.raises(CheckError, match=r"a kernel needs a launch: check\(grid_stride, launch="):
-        check(grid_stride)
-    with pytest.raises(ProblemError, match="there is no path 'backwards'. The nearest is 'backward'"):
-        check(grid_stride, launch=by_tile(), path="backwards")
-    with pytest.raises(CheckError, match="launch=32 is no function: give one that takes a problem"):
-        check(grid_stride, launch=32)
-    naive = stage("depthwise1d/forward/naive")
-    with pytest.raises(CheckError, match="depthwise1d/forward/naive computes forward, not 'weight_grad'"):
-        check(naive, path="weight_grad")
-    with pytest.raises(CheckError, match="3 is no kernel: decorate a function with @cuda.jit"):
-        check(naive.with_kernel(3))
-    with pytest.raises(ProblemError, match="7 is no problem: give a DepthwiseConv1d"):
-        check(naive, 7)
+    naive, made = stage("depthwise1d/forward/naive"), {"launch": by_tile()}
+    for error, says, what, more in (
+        (StageError, "there is no stage 'depthwise1d/forward/tiled'. The", ("depthwise1d/forward/tiled",), {}),
+        (CheckError, "42 is neither a stage nor a kernel", (42,), {}),
+        (CheckError, "decorated with @cuda.jit", (lambda x, w, y, shift: None,), made),
+        (CheckError, r"a kernel needs a launch: check\(grid_stride, launch=", (grid_stride,), {}),
+        (ProblemError, "no path 'backwards'. The nearest is 'backward'", (grid_stride,), made | {"path": "backwards"}),
+        (CheckError, "launch=32 is no function: give one that takes a problem", (grid_stride,), {"launch": 32}),
+        (CheckError, "forward/naive computes forward, not 'weight_grad'", (naive,), {"path": "weight_grad"}),
+        (CheckError, "3 is no kernel: decorate a function with @cuda.jit", (naive.with_kernel(3),), {}),
+        (ProblemError, "7 is no problem: give a DepthwiseConv1d", (naive, 7), {}),
+    ):
+        with pytest.raises(error, match=says):
+            check(*what, **more)
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="the judge's own work, and a kernel for each of its problems")

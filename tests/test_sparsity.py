@@ -152,9 +152,11 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
         w[2, 1] = bad
         with pytest.raises(ProblemError, match="NaN or infinite"):
             compress(w, "2:4")
-    for shape in ((4,), (0, 4), (2, 2, 2)):
+    for act, shape in itertools.product((compress, kept_magnitude), ((4,), (0, 4), (2, 2, 2))):
         with pytest.raises(ProblemError, match="a matrix"):
-            compress(np.zeros(shape), "2:4")
+            act(np.zeros(shape), "2:4")
+    with pytest.raises(ProblemError, match="is no pattern"):
+        kept_magnitude(np.zeros((4, 4)), "banana")
     with pytest.raises(ProblemError, match=r"need \(4, n\)"):
         product(compress(np.ones((4, 4)), "2:4"), np.ones((5, 2)))
     with pytest.raises(ProblemError, match="16 bits, not float32"):
@@ -162,11 +164,3 @@ def test_weights_without_a_magnitude_and_arrays_that_are_no_filters():
     with pytest.raises(ProblemError, match="not of 1:2"):
         compress(np.ones((4, 4)), "1:2").metadata()
     assert kept_magnitude(np.zeros((4, 4)), "2:4") == 1
-
-
-@pytest.mark.parametrize(
-    ("w", "form"), [(np.zeros((4, 4)), "banana"), (np.zeros(4), "2:4"), (np.zeros((0, 4)), "2:4"), (np.ones(4), "2:4")]
-)
-def test_what_cannot_be_pruned_keeps_no_share_either(w, form):
-    with pytest.raises(ProblemError):
-        kept_magnitude(w, form)

@@ -496,11 +496,8 @@ def test_limits_of_a_candidate_are_arguments(run, tmp_path):
     assert [one.state for one in slow.tried.values()] == ["correct", "timeout"]
     large = tune(largely, {"block": (32,), "gigabytes": (0, 1)}, **given, candidate_gigabytes=1)
     assert (large.tried[1].state, large.tried[1].reason) == ("memory", "its process took more than 1 GB")
-    for wrong in (
-        {"candidate_seconds": 0},
-        {"candidate_gigabytes": math.nan},
-        {"isolated": False, "candidate_seconds": 5},
-    ):
+    here = {"isolated": False, "candidate_seconds": 5}
+    for wrong in ({"candidate_seconds": 0}, {"candidate_gigabytes": math.nan}, here):
         with pytest.raises(WorkerError, match="needs more than that|isolated=True"):
             tune(doubling, {"block": (32,)}, **given | wrong)
     status, out, _ = run("tune", TENSOR, "--most", "1", "--candidate-seconds", "0.01", "--candidate-gigabytes", "20")

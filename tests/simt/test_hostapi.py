@@ -33,26 +33,6 @@ def test_a_device_array_is_memory_of_its_own():
     assert not np.shares_memory(device.storage, host)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(24.0).reshape(2, 3, 4), np.asfortranarray(np.arange(12).reshape(3, 4)), np.array(3.5),
-        np.zeros((0, 4), np.int8), np.arange(6, dtype=np.complex64), np.array([True, False, True]),
-        np.arange(5, dtype=np.float16), np.broadcast_to(np.arange(4), (3, 4)), np.arange(12).reshape(3, 4).transpose(),
-        np.zeros(3, dtype=[("a", "i4"), ("b", "f8", 2)]),
-    ],
-    ids=lambda a: f"{a.dtype.kind}{a.shape}",
-)  # fmt: skip
-def test_round_trip_keeps_values_dtype_shape_and_layout(array):
-    device = cuda.to_device(array)
-    back = device.copy_to_host()
-    assert back.dtype == array.dtype and back.shape == array.shape
-    assert back.tobytes() == array.tobytes()
-    for name in ("strides", "size", "ndim", "nbytes"):
-        assert getattr(device, name) == getattr(array, name)
-    assert back.flags.f_contiguous == array.flags.f_contiguous or 0 in array.strides
-
-
 def test_to_device_takes_scalars_lists_and_an_array_to_fill_and_leaves_device_arrays_alone():
     assert cuda.to_device(3).copy_to_host() == 3
     assert cuda.to_device([1, 2]).dtype == np.int64

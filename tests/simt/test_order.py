@@ -135,27 +135,14 @@ def test_a_message_that_lacks_a_part_is_a_race(given, left_out):
     assert "race" in kinds(kernel, *launch, *args), text
 
 
-@pytest.mark.parametrize(
-    "scope, clean", [("threadfence", True), ("threadfence_system", True), ("threadfence_block", False)]
-)
-def test_a_fence_of_block_scope_orders_nothing_between_blocks(scope, clean):
-    lines = [
-        "if cuda.blockIdx.x == 0:", "    data[0] = 7", f"    cuda.{scope}()", "    cuda.atomic.exch(flag, 0, 1)",
-        "else:", "    while cuda.atomic.add(flag, 0, 0) == 0:", "        pass", f"    cuda.{scope}()",
-        "    data[1] = data[0]",
-    ]  # fmt: skip
-    kernel, _ = program(lines, "data, flag")
-    args = np.zeros(2, np.int32), np.zeros(1, np.int32)
-    assert kinds(kernel, 2, 1, *args) == (set() if clean else {"race"})
-
-
 @pytest.mark.parametrize("between", ["blocks", "warps"])
 @pytest.mark.parametrize(
-    "left_out", ["nothing", "fence", "barrier", "others' fence", "own fence", "store before", "same scope"]
+    "left_out", ["nothing", "fence", "barrier", "others' fence", "own fence", "store before", "same scope", "system"]
 )
 def test_each_thread_fences_before_the_barrier_and_one_sets_the_flag(between, left_out):
     near, sync = between == "warps", "cuda.syncwarp()" if between == "warps" else "cuda.syncthreads()"
     fence = "cuda.threadfence_block()" if near != (left_out == "same scope") else "cuda.threadfence()"
+    fence = "cuda.threadfence_system()" if left_out == "system" else fence
     who = {"fence": "if False: ", "others' fence": "if lane == 0: ", "own fence": "if lane > 0: "}.get(left_out, "")
     send = ["data[lane] = lane + 1", who + fence]
     send = [*(send[::-1] if left_out == "store before" else send), *([sync] if left_out != "barrier" else [])]
@@ -166,7 +153,7 @@ def test_each_thread_fences_before_the_barrier_and_one_sets_the_flag(between, le
     lines += ["        while cuda.atomic.add(flag, 0, 0) == 0:", "            pass", f"        {fence}", f"    {sync}"]
     kernel, text = program([*lines, "    y[lane] = data[31 - lane]"], "flag, y" if near else "flag, y, data")
     args = [np.zeros(1, np.int32), np.zeros(32, np.int32), np.zeros(32, np.int32)][: 2 if near else 3]
-    clean = left_out == "nothing" or (near and left_out == "same scope")
+    clean = left_out in ("nothing", "system") or (near and left_out == "same scope")
     assert kinds(kernel, *((1, 64) if near else (2, 32)), *args) == (set() if clean else {"race"}), text
 
 

@@ -16,7 +16,7 @@ from numba.types import float16
 
 from dwlab import simt
 from dwlab.simt import cuda, source
-from tests.loaded import kernel_of, loaded, program
+from tests.loaded import loaded, program
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
@@ -236,18 +236,6 @@ def test_expressions():
     assert not wrong, "\n".join(wrong)
 
 
-def test_rounding_functions_have_cudas_types_not_the_cpus():
-    """math.floor of a float is a float in Numba-CUDA (its CPU side gives int64)."""
-    expressions = "math.floor(f[i]) / 3", "math.ceil(f[i]) * float32(0.1)", "math.trunc(f[i]) + float32(0.1)"
-    stores = (f"out[{row}, i] = {text}" for row, text in enumerate(expressions))
-    f = np.array([1e30, 2.5, -1.5], np.float32)
-    out = np.zeros((3, 3))
-    kernel_of("f, out", "i = cuda.grid(1)", *stores)[1, 3](f, out)
-    assert out[0].tolist() == [float(np.floor(v)) / 3 for v in f]
-    assert out[1].tolist() == [float(np.ceil(v) * np.float32(0.1)) for v in f]
-    assert out[2].tolist() == [float(np.trunc(v) + np.float32(0.1)) for v in f]
-
-
 def test_precision_of_cudas_own_functions():
     f = np.arange(1, 33, dtype=np.float32)
     three, t = np.float32(3), f / np.float32(3)
@@ -261,10 +249,14 @@ def test_precision_of_cudas_own_functions():
         "float16(third) * 2.0 + 1": t16.astype(np.float64) * 2 + 1,
         "float16(third) * third": t16.astype(np.float32) * t,
         "float16(third) * float16(third)": t16 * t16,
+        # Floats, as of the CPU's Numba they are not.
+        "math.floor(third) * float32(0.1)": np.floor(t) * np.float32(0.1),
+        "math.ceil(third) * float32(0.1)": np.ceil(t) * np.float32(0.1),
+        "math.trunc(third) + float32(0.1)": np.trunc(t) + np.float32(0.1),
     }
     lines = ["i = cuda.grid(1)", "third = f[i] / float32(3)"]
     lines += [f"out[{row}, i] = {text}" for row, text in enumerate(expected)]
-    out = np.zeros((8, 32))
+    out = np.zeros((len(expected), 32))
     program(lines, "f, out", float32=float32, float16=float16, math=math)[0][1, 32](f, out)
     for row, (text, want) in zip(out, expected.items(), strict=True):
         close = "pow" in text and row == pytest.approx(want, rel=2e-7)
