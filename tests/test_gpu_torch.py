@@ -5,6 +5,7 @@ tests/test_torch_ops.py, which uses the GPU where there is one.
 """
 
 import dataclasses
+import functools
 import re
 import threading
 
@@ -15,68 +16,37 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch
 from dwlab import problems, target  # noqa: E402
 from dwlab.kernels import dispatch, registry  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
-from dwlab.kernels.torch_ops import depthwise_conv1d, reference_conv1d  # noqa: E402
+from dwlab.kernels.torch_ops import depthwise_conv1d  # noqa: E402
 from dwlab.problems import PATHS, DepthwiseConv1d  # noqa: E402
-from dwlab.problems.references import tolerance  # noqa: E402
 
 if target.mode != "gpu":
     pytest.skip(f"needs a GPU, and there is none: {target.reason}", allow_module_level=True)
 if not torch.cuda.is_available():
     pytest.skip(f"needs a PyTorch that sees the GPU; this is {torch.__version__}", allow_module_level=True)
 
+from test_torch_ops import assert_right  # noqa: E402
+from test_torch_ops import tensors_of as leaves_of  # noqa: E402
+
 cuda = target.cuda
+tensors_of = functools.partial(leaves_of, grad=False)
+"""x, w and dy of a problem."""
 PROBLEM = DepthwiseConv1d(3, 8, 16, 8, "same")
 MIDDLING = DepthwiseConv1d(64, 32, 48, 48)
 SLEEP = 400_000_000  # cycles that the GPU spends before the work in question: some 0.2 s
 
 
-def tensors_of(problem, seed=0, device="cuda"):
-    """x, w, dy: uniform in [-1, 2), as DepthwiseConv1d.inputs."""
-    generator = torch.Generator().manual_seed(seed)
-    rows, filters = (problem.B, problem.H, problem.L), (problem.H, problem.K)
-    return tuple((3 * torch.rand(shape, generator=generator) - 1).to(device) for shape in (rows, filters, rows))
-
-
 def call(path, problem, x, w, dy, **more):
     """The outputs of a path's function, as a tuple."""
-    more = {"padding": problem.padding, **more}
-    if path == "forward":
-        return (dispatch.forward(x, w, **more),)
-    if path == "input_grad":
-        return (dispatch.input_grad(dy, w, **more),)
+    given = {"x": x, "w": w, "dy": dy}
+    inputs = [given[name] for name in problem.arrays(path) if name in given]
     if path == "weight_grad":
-        return (dispatch.weight_grad(dy, x, problem.K, **more),)
-    return dispatch.backward(dy, x, w, **more)
-
-
-def empty_like_outputs(path, x, w):
-    places = {"y": x, "dx": x, "dw": w}
-    names = {"forward": ("y",), "input_grad": ("dx",), "weight_grad": ("dw",), "backward": ("dx", "dw")}[path]
-    return {name: torch.full_like(places[name], torch.nan) for name in names}
-
-
-def exact(problem, x, w, dy):
-    """y, dx and dw in float64 by PyTorch's own convolution."""
-    x, w = (tensor.detach().double().requires_grad_() for tensor in (x, w))
-    y = reference_conv1d(x, w, problem.padding)
-    return (y.detach(), *torch.autograd.grad(y, (x, w), dy.double()))
-
-
-def assert_right(problem, tensors, *, y=None, dx=None, dw=None):
-    """Within the rounding that float32 allows: a fraction of the sums of the absolute values."""
-    wanted = exact(problem, *tensors)
-    sizes = exact(problem, *(tensor.abs() for tensor in tensors))
-    paths = ("forward", "input_grad", "weight_grad")
-    for path, got, want, size in zip(paths, (y, dx, dw), wanted, sizes, strict=True):
-        if got is not None:
-            assert got.dtype == torch.float32 and got.device == tensors[0].device
-            excess = (got.detach().double() - want).abs() / (tolerance(problem, path) * size + 1e-37)
-            assert not excess.isnan().any() and excess.max() <= 1, (path, float(excess.max()))
+        inputs.append(problem.K)
+    made = getattr(dispatch, path)(*inputs, **{"padding": problem.padding, **more})
+    return made if path == "backward" else (made,)
 
 
 def named(path, outputs):
-    names = {"forward": ("y",), "input_grad": ("dx",), "weight_grad": ("dw",), "backward": ("dx", "dw")}[path]
-    return dict(zip(names, outputs, strict=True))
+    return dict(zip(PROBLEM.outputs(path), outputs, strict=True))
 
 
 @pytest.fixture
@@ -95,21 +65,7 @@ def seen(monkeypatch):
     return calls
 
 
-# ---------------------------------------------------------------------------------------------------- right
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [MIDDLING, DepthwiseConv1d(8, 16, 1000, 33, "same"), DepthwiseConv1d(5, 7, 61, 13), DepthwiseConv1d(1, 1, 1, 1)],
-    ids=str,
-)
-def test_values_and_gradients_are_pytorchs(problem):
-    x, w, dy = tensors_of(problem)
-    x.requires_grad_()
-    w.requires_grad_()
-    y = depthwise_conv1d(x, w, problem.padding)
-    dx, dw = torch.autograd.grad(y, (x, w), dy)
-    assert_right(problem, (x, w, dy), y=y, dx=dx, dw=dw)
+# -------------------------------------------------------------------------------- right, and nothing copied
 
 
 def test_tensors_that_begin_at_any_address():
@@ -130,9 +86,6 @@ def test_both_kinds_of_device_memory_give_the_same():
     assert (dispatch.forward(host["x"], host["w"], padding="same") == y).all()
     device = dispatch.forward(cuda.to_device(host["x"]), cuda.to_device(host["w"]), padding="same")
     assert (device.copy_to_host() == y).all()
-
-
-# ---------------------------------------------------------------------------------------------------- nothing copied
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -158,7 +111,7 @@ def test_kernels_get_the_tensors_own_memory_and_torch_allocates_the_rest(path, s
     workspaces = sum(plan.how.parts > 1 for plan in plans)  # one part is written where the output is
     assert made == len(outputs) + workspaces
 
-    places = empty_like_outputs(path, x, w)
+    places = {name: torch.full_like({"y": x, "dx": x, "dw": w}[name], torch.nan) for name in PROBLEM.outputs(path)}
     before = count()
     again = call(path, PROBLEM, x, w, dy, **places)
     assert count() - before == workspaces
@@ -271,7 +224,7 @@ def test_a_graph_of_each_stage_replays_with_changed_inputs(one):
     with torch.cuda.graph(graph):
         outputs = body()
     for seed in (1, 2):
-        fresh = tensors_of(PROBLEM, seed)
+        fresh = tensors_of(PROBLEM, seed=seed)
         for place, tensor in zip(places, fresh, strict=True):
             place.copy_(tensor)
         for tensor in outputs:
@@ -296,7 +249,7 @@ def test_a_graph_of_forward_and_backward_as_in_training():
     with torch.cuda.graph(graph):
         y, dx, dw = step()
     for seed in (3, 4):
-        fresh = tensors_of(problem, seed)
+        fresh = tensors_of(problem, seed=seed)
         with torch.no_grad():
             for place, tensor in zip((x, w, dy), fresh, strict=True):
                 place.copy_(tensor)
@@ -305,7 +258,7 @@ def test_a_graph_of_forward_and_backward_as_in_training():
         assert_right(problem, fresh, y=y, dx=dx, dw=dw)
 
 
-# ---------------------------------------------------------------------------------------------------- wrong devices
+# ----------------------------------------------------------------------------- wrong devices, and the paper's shape
 
 
 def test_tensors_on_the_wrong_device():
@@ -325,7 +278,7 @@ def test_tensors_on_the_wrong_device():
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason=f"needs two GPUs, and torch sees {torch.cuda.device_count()}")
 def test_two_gpus():
     x, w, dy = tensors_of(PROBLEM)
-    there = tensors_of(PROBLEM, device="cuda:1")
+    there = [one.to("cuda:1") for one in (x, w, dy)]
     with pytest.raises(DispatchError, match=re.escape("x is on cuda:0 and w on cuda:1: pass w.to(x.device)")):
         dispatch.forward(x, there[1])
     remedy = "x is on cuda:1 and the current GPU is cuda:0: call under `with torch.cuda.device(x.device):`"
@@ -336,11 +289,9 @@ def test_two_gpus():
         y = depthwise_conv1d(*leaves, "same")
         dx, dw = torch.autograd.grad(y, leaves, there[2])
         torch.cuda.synchronize()
+    assert {one.device for one in (y, dx, dw)} == {there[0].device}
     assert_right(PROBLEM, there, y=y, dx=dx, dw=dw)
     assert_right(PROBLEM, (x, w, dy), y=dispatch.forward(x, w, padding="same"))
-
-
-# ---------------------------------------------------------------------------------------------------- the paper's
 
 
 def test_the_papers_shape_by_a_few_of_its_rows():
