@@ -7,28 +7,17 @@ construction and run with hazards raised, so that a false alarm fails too.
 """
 
 import math
-import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba_simulator import Simulator
-from parts import most
+from test_races import drawn
 
 from dwlab import simt
 from dwlab.simt import cuda
 from tests.loaded import loaded
-
-# The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
-FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
-SETTINGS = settings(
-    max_examples=FUZZ or most(12),
-    deadline=None,
-    derandomize=not FUZZ,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
-)
 
 HEAD = """
 @cuda.jit(device=True)
@@ -259,19 +248,8 @@ def compare(simulator, kind, launch):
         np.testing.assert_array_equal(mine, reference, err_msg=f"{name}\n{text}")
 
 
-@SETTINGS
-@given(launch=launches("int64"))
-def test_whole_numbers(simulator, launch):
-    compare(simulator, "int64", launch)
-
-
-@SETTINGS
-@given(launch=launches("float64"))
-def test_float64(simulator, launch):
-    compare(simulator, "float64", launch)
-
-
-@SETTINGS
-@given(launch=launches("float32"))
-def test_float32(simulator, launch):
-    compare(simulator, "float32", launch)
+@pytest.mark.parametrize("kind", ["int64", "float64", "float32"])
+@drawn(12)
+@given(data=st.data())
+def test_a_generated_kernel_gives_the_same(simulator, kind, data):
+    compare(simulator, kind, data.draw(launches(kind)))

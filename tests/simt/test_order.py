@@ -2,18 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from parts import most
+from test_races import drawn
 
 from dwlab import simt
 from tests.loaded import program
 
 pytestmark = pytest.mark.quick
 
-SETTINGS = settings(
-    max_examples=most(12), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+SETTINGS = drawn(12)
 
 
 def kinds(kernel, grid, block, *args):

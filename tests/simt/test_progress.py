@@ -4,17 +4,15 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from parts import most
+from test_races import drawn
 
 from dwlab import simt
 from dwlab.simt import cuda
 from tests.loaded import program
 
-SETTINGS = settings(
-    max_examples=most(8), deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+SETTINGS = drawn(8)
 
 
 @cuda.jit(device=True)

@@ -20,15 +20,16 @@ from tests.loaded import loaded
 
 pytestmark = pytest.mark.quick
 
-# The same examples in every run; DWLAB_FUZZ=2000 tries that many new ones.
 FUZZ = int(os.environ.get("DWLAB_FUZZ", 0))
-SETTINGS = settings(
-    max_examples=FUZZ or most(80),
-    deadline=None,
-    derandomize=not FUZZ,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+
+
+def drawn(count):
+    """Settings for so many examples, the same in every run; DWLAB_FUZZ=2000 tries that many new ones."""
+    how = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+    return settings(max_examples=FUZZ or most(count), derandomize=not FUZZ, **how)
+
+
+SETTINGS = drawn(80)
 BLOCKS, THREADS, PLACES = 2, 64, 3
 LANES = [0, 1, 31, 32, 33, 63]  # of two warps: neighbours, and both sides of the warps' border
 
