@@ -128,15 +128,6 @@ def test_partial_warps_and_guards(threads, size):
     assert access(report, "x", "load").active_lanes == size
 
 
-@pytest.mark.parametrize("start", [0, 1, 3, 8, 13])
-@pytest.mark.parametrize("step", [1, 2, 5])
-def test_slices_of_device_arrays_keep_their_place(start, step):
-    base = cuda.to_device(np.zeros(1000, np.float32))
-    part = base[start : start + 64 * step : step]
-    load = access(simt.xray(gather, 1, 64, part, np.zeros(64, np.float32), 1, 0), "x", "load")
-    expect_global(load, [[4 * (start + step * (32 * w + k)) for k in range(32)] for w in range(2)], 4)
-
-
 GROUPS = {f"{group} lanes": np.arange(64) // group for group in (1, 2, 3, 4, 5, 8, 16, 32)}
 ORDERS = {"backwards": np.arange(64)[::-1], "bits": np.arange(64) ^ 21, "any": np.random.default_rng(1).permutation(64)}
 
@@ -158,21 +149,26 @@ copy2d = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.s
 transpose = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.shape[0]:", "    y[i, j] = x[j, i]")
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("order", ["C", "F", "slice"])
 @pytest.mark.parametrize("shape", [(32, 32), (33, 40), (7, 100), (64, 5)])
 @pytest.mark.parametrize("block", [(32, 4), (8, 8), (16, 3), (5, 7), (1, 32)])
 @pytest.mark.parametrize("kernel", [copy2d, transpose], ids=["copy", "transpose"])
 def test_two_dimensions(kernel, shape, block, order):
+    """A slice of a device array keeps its place, and gaps between its rows."""
     rows, columns = shape
+    pitch, first = (columns + 8, 3) if order == "slice" else (columns, 0)
     grid = (-(-columns // block[0]), -(-rows // block[1]))
-    x = np.zeros(shape, np.float32, order=order)
+    if order == "slice":
+        x = cuda.to_device(np.zeros((rows, pitch), np.float32))[:, first : first + columns]
+    else:
+        x = np.zeros(shape, np.float32, order=order)
     y = np.zeros(shape if kernel is copy2d else shape[::-1], np.float32)
     report = simt.xray(kernel, grid, block, x, y)
     loads, stores = [], []
     for warp in warps_of((*grid, 1), (*block, 1)):
         places = [(b[0] * block[0] + t[0], b[1] * block[1] + t[1]) for b, t in warp]
         places = [(i, j) for i, j in places if i < columns and j < rows]
-        loads.append([4 * (j * columns + i) if order == "C" else 4 * (i * rows + j) for i, j in places])
+        loads.append([4 * (i * rows + j) if order == "F" else 4 * (j * pitch + first + i) for i, j in places])
         stores.append([4 * (j * columns + i) if kernel is copy2d else 4 * (i * rows + j) for i, j in places])
     expect_global(access(report, "x", "load"), loads, 4)
     expect_global(access(report, "y", "store"), stores, 4)
@@ -190,17 +186,6 @@ def test_three_dimensional_blocks_fill_warps_x_first(block):
         places = [tuple(b[d] * block[d] + t[d] for d in range(3)) for b, t in warp]
         expected.append([4 * ((k * 9 + j) * 11 + i) for i, j, k in places if i < 11 and j < 9 and k < 7])
     expect_global(access(report, "y", "store"), expected, 4)
-
-
-def test_arrays_with_gaps_between_rows():
-    padded = cuda.device_array((8, 24), np.float32, strides=(128, 4))
-    padded[:] = 0.0
-    report = simt.xray(copy2d, (1, 2), (24, 4), padded, np.zeros((8, 24), np.float32))
-    warps = []
-    for j0 in (0, 4):
-        lanes = [(t % 24, j0 + t // 24) for t in range(96)]
-        warps += [[j * 128 + i * 4 for i, j in lanes[w : w + 32]] for w in (0, 32, 64)]
-    expect_global(access(report, "x", "load"), warps, 4)
 
 
 # --- loops, divergence, FLOPs ---------------------------------------------------------------------
