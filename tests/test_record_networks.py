@@ -64,10 +64,7 @@ def tiny_network(monkeypatch):
 
     network = dataclasses.replace(tiny(), name="mobilenet_v2")
     monkeypatch.setattr(record_networks.Task, "network", lambda self: small(network, self.batch))
-    times = {}
-    for stage, problem in timing.candidates(network, 1):
-        times[problem] = {stage.id: 1.0 if hasattr(problem, "first") else 2.0}
-    monkeypatch.setattr(timing, "tune", lambda made, last: Tuned(rebatched(times, made.batch), {}))
+    monkeypatch.setattr(timing, "tune", lambda made, last: Tuned(times_of(made, pair=1.0), {}))
     graphs = iter(itertools.cycle([50.0, 40.0]))
     monkeypatch.setattr(baselines, "time_graph", lambda graph, **how: timing_of(next(graphs)))
     ran = Baseline("PyTorch eager", "eager", timing_of(120.0)), Baseline("PyTorch other", "other", failure="no memory")
@@ -85,13 +82,10 @@ def small(network, batch):
     return dataclasses.replace(network, layers=tuple(layers), batch=batch)
 
 
-def rebatched(times, batch):
-    def of(problem):
-        if hasattr(problem, "first"):
-            return dataclasses.replace(problem, first=of(problem.first), second=of(problem.second))
-        return dataclasses.replace(problem, N=batch)
-
-    return {of(problem): row for problem, row in times.items()}
+def times_of(network, pair):
+    """Each layer by itself takes 2 µs."""
+    return {problem: {stage.id: pair if hasattr(problem, "first") else 2.0}
+            for stage, problem in timing.candidates(network, 1)}  # fmt: skip
 
 
 def energy_of(graph, per_launch, seconds):
@@ -127,10 +121,7 @@ def test_a_network_is_checked_timed_and_recorded(tiny_network, tmp_path):
 
 @on_interpreter
 def test_where_no_pair_pays_there_is_no_fused_model(tiny_network, monkeypatch):
-    slow = {}
-    for stage, problem in timing.candidates(tiny_network.network, 1):
-        slow[problem] = {stage.id: 9.0 if hasattr(problem, "first") else 2.0}
-    tuned = Tuned(slow, {"a on b": "it spills", "c on d": "too"})
+    tuned = Tuned(times_of(tiny_network.network, pair=9.0), {"a on b": "it spills", "c on d": "too"})
     monkeypatch.setattr(timing, "tune", lambda network, last: tuned)
     last, found = measured(1, energy=None)
     assert found["notes"] == ["mobilenet_v2, batch 1, float32: not timed: a on b: it spills, and 1 more."]
