@@ -74,7 +74,6 @@ def test_the_projects_own_records_can_be_read():
     ("change", "says"),
     [
         (lambda d: d.update(kind="study"), "no record of kind .epoch.: its kind is 'study'"),
-        (lambda d: d.update(schema=2), "newer dwlab .schema 2;"),
         (lambda d: d.pop("ways"), "missing required field `ways`"),
         (lambda d: d["ways"][1].pop("epoch_s"), "ways.1.: Object missing required field `epoch_s`"),
         (lambda d: d["ways"][0].update(step_ms=0), "ways\\[0\\].step_ms is 0: Expected `int` >= 1"),

@@ -185,17 +185,15 @@ def test_few_names_stand_before_a_kernels_first_line():
     assert len(many) <= 12 and many[-1] <= 38 and statistics.median(found.values()) <= 10, found
 
 
-NUMBERED = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
-
-
 def test_no_kernel_imports_a_stage_by_its_number():
     """What two stages share is a module of its own: then a stage in the middle renames nothing."""
+    numbered = re.compile(rf"\b({'|'.join(PATHS + KINDS)})_\d+_\w+")
     for folder in ("depthwise1d", "depthwise2d", "pointwise", "fused", "operations", "parts"):
         for file in (Path(registry.__file__).parent / folder).glob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, (ast.Import, ast.ImportFrom)):
                     named = [getattr(node, "module", None) or "", *(one.name for one in node.names)]
-                    assert not any(map(NUMBERED.search, named)), f"{file.name}: {ast.unparse(node)}: write stage(…)"
+                    assert not any(map(numbered.search, named)), f"{file.name}: {ast.unparse(node)}: write stage(…)"
 
 
 PROBLEM = DepthwiseConv1d(2, 3, 10, 4)

@@ -180,16 +180,14 @@ def test_a_register_of_metadata_that_changes_before_the_wait_is_a_race_that_name
     assert any("nothing keeps its metadata until ptx.wgmma_wait" in message for message in races("none"))
 
 
-INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
-
-
 def in_flight_writes(sass):
     """Instructions that write a register of metadata on a way from a sparse product to the wait that ends it."""
     code, labels = [], {}
+    instruction = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
     for line in sass.splitlines():
         if name := re.match(r"^\s*(\.L_\w+):", line):
             labels[name[1]] = len(code)
-        elif found := INSTRUCTION.match(line):
+        elif found := instruction.match(line):
             code.append((found[1], found[2], found[3]))
     wrong = set()
     for start, (_, name, operands) in enumerate(code):

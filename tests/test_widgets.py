@@ -462,16 +462,14 @@ def face(request):
     return request.param()
 
 
-LETTER_PX, READOUT_PX, TRACK_PX = 7.5, 80, 80  # of JupyterLab's 13 px labels; of a readout with its margins; the least
-
-
 def test_every_slider_has_a_label_and_a_track_in_the_narrowest_place(face):
+    letter, readout, track = 7.5, 80, 80  # px: of JupyterLab's 13 px labels; of a readout with its margins; the least
     for control in face.controls.values():
         assert control.description and control.layout.width == "auto"
         if not _face.is_slider(control):
             continue
         # A label of 45 letters left a track of no width: the label and the readout give nothing up.
-        assert LETTER_PX * len(control.description) + READOUT_PX + TRACK_PX <= _face.LEAST, control.description
+        assert letter * len(control.description) + readout + track <= _face.LEAST, control.description
         assert control.layout.min_width == f"min(100%, {_face.LEAST}px)"
 
 

@@ -28,9 +28,6 @@ def copy(x, y):
     y[i] = x[i]
 
 
-strided = by_thread("y[i] = x[i * step]", parameters="x, y, step")
-
-
 def test_a_copy_waits_once_a_warp_and_fetches_each_sector_once():
     made = cost(copy, 2, 64, lanes(128), np.zeros(128, np.float32))
     assert (made.warps, made.blocks, made.threads) == (4, 2, 64)
@@ -44,6 +41,7 @@ def test_a_copy_waits_once_a_warp_and_fetches_each_sector_once():
     "step, passes, lines", [(1, 1, 1), (2, 2, 2), (3, 1, 3), (16, 16, 16), (32, 32, 32), (33, 1, 32)]
 )
 def test_a_global_request_costs_the_passes_of_its_busiest_bank_and_its_lines(step, passes, lines):
+    strided = by_thread("y[i] = x[i * step]", parameters="x, y, step")
     made = cost(strided, 1, 32, lanes(33 * 32), np.zeros(32, np.float32), np.int32(step))
     assert (made.load_passes, made.load_lines, made.store_passes) == (passes, lines, 1)
 
@@ -81,20 +79,16 @@ def test_blocks_are_counted_alike_in_one_batch_and_in_many():
     assert cost(again, 3, 32, lanes(), np.zeros(32, np.float32), options=options).reuse == whole.reuse
 
 
-one_warp_loads = by_thread("if i < 32:", "    a = x[i]", "    y[i] = a", "cuda.syncthreads()")
-
-
 def test_a_block_waits_for_its_slowest_warp():
+    one_warp_loads = by_thread("if i < 32:", "    a = x[i]", "    y[i] = a", "cuda.syncthreads()")
     made = cost(one_warp_loads, 2, 128, lanes(), np.zeros(32, np.float32))
     assert (made.waits, made.misses, made.most_waits) == (8, 8, 1)
 
 
-fused = by_thread("a = x[i]", "y[i] = a + a * a")
-apart = by_thread("a = x[i]", "b = a * a", "y[i] = a + b")
-in_double = by_thread("total = 0.0", "total += x[i] * x[i + 1]", "y[i] = total")
-
-
 def test_arithmetic_has_its_units():
+    fused = by_thread("a = x[i]", "y[i] = a + a * a")
+    apart = by_thread("a = x[i]", "b = a * a", "y[i] = a + b")
+    in_double = by_thread("total = 0.0", "total += x[i] * x[i + 1]", "y[i] = total")
     x, y = lanes(), np.zeros(32, np.float32)
     assert cost(fused, 1, 32, x, y).instructions32 == 1
     assert cost(apart, 1, 32, x, y).instructions32 == 2
@@ -115,19 +109,15 @@ def test_what_is_computed_twice_is_paid_once_and_a_literal_loop_is_unrolled():
     assert first > accesses and four - first == 3 * accesses
 
 
-counted_loop = by_thread("for _ in range(n):", "    y[i] = x[i]", parameters="x, y, n")
-
-
 def test_a_loop_of_unknown_length_costs_its_steps():
+    counted_loop = by_thread("for _ in range(n):", "    y[i] = x[i]", parameters="x, y, n")
     x, y = lanes(), np.zeros(32, np.float32)
     two, six = (cost(counted_loop, 1, 32, x, y, n).instructions for n in (2, 6))
     assert six - two > 4 * 2 * (1 + ADDRESS)
 
 
-short_body = by_thread("if i < 32:", "    y[i] = np.float32(1)")
-
-
 def test_a_short_body_is_issued_by_warps_that_do_not_take_it():
+    short_body = by_thread("if i < 32:", "    y[i] = np.float32(1)")
     x, y = lanes(), np.zeros(32, np.float32)
     assert 1 + ADDRESS <= PREDICATED
     one, four = cost(short_body, 1, 32, x, y).instructions, cost(short_body, 1, 128, x, y).instructions
@@ -142,14 +132,12 @@ def test_asynchronous_copies_are_seen_and_waited_for():
     assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
 
 
-staged = by_thread(
-    "tile = cuda.shared.array(128, np.float32)", "for k in range(4):", "    tile[i + 32 * k] = x[i + 32 * k]",
-    "cuda.syncwarp()", "for k in range(turns):", "    tile[i + 32 * k] = x[i + 32 * k + 128]", "cuda.syncwarp()",
-    "y[i] = tile[i]", parameters="x, y, turns",
-)  # fmt: skip
-
-
 def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled():
+    staged = by_thread(
+        "tile = cuda.shared.array(128, np.float32)", "for k in range(4):", "    tile[i + 32 * k] = x[i + 32 * k]",
+        "cuda.syncwarp()", "for k in range(turns):", "    tile[i + 32 * k] = x[i + 32 * k + 128]", "cuda.syncwarp()",
+        "y[i] = tile[i]", parameters="x, y, turns",
+    )  # fmt: skip
     x, y = lanes(256), np.zeros(32, np.float32)
     none, three = (cost(staged, 1, 32, x, y, turns) for turns in (np.int32(0), np.int32(3)))
     assert none.waits == 1 and none.misses == 1  # four loads on their way together
@@ -165,16 +153,14 @@ def test_what_is_stored_beside_copies_past_the_registers_waits_for_none_of_them(
     assert made.asynchronous and made.waits == made.warps
 
 
-one_after_the_other = by_thread(
-    "first = cuda.local.array(4, np.float32)", "second = cuda.local.array(4, np.float32)",
-    "zeros = cuda.local.array(8, np.float32)", "for k in range(8):", "    zeros[k] = np.float32(0)",
-    "for k in range(4):", "    first[k] = x[i + k]", "for k in range(4):", "    y[i] = first[k] + zeros[k]",
-    "for k in range(4):", "    second[k] = x[i + k]", "for k in range(3):", "    y[i] = second[k]",
-)  # fmt: skip
-by_lane = by_thread("held = cuda.local.array(6, np.float32)", "held[i % 6] = x[i]", "y[i] = held[i % 6]")
-
-
 def test_registers_are_counted_by_what_is_still_needed():
+    one_after_the_other = by_thread(
+        "first = cuda.local.array(4, np.float32)", "second = cuda.local.array(4, np.float32)",
+        "zeros = cuda.local.array(8, np.float32)", "for k in range(8):", "    zeros[k] = np.float32(0)",
+        "for k in range(4):", "    first[k] = x[i + k]", "for k in range(4):", "    y[i] = first[k] + zeros[k]",
+        "for k in range(4):", "    second[k] = x[i + k]", "for k in range(3):", "    y[i] = second[k]",
+    )  # fmt: skip
+    by_lane = by_thread("held = cuda.local.array(6, np.float32)", "held[i % 6] = x[i]", "y[i] = held[i % 6]")
     x, y = lanes(), np.zeros(32, np.float32)
     assert cost(one_after_the_other, 2, 32, x, y).local_words == 4  # arrays share registers; known zeros need none
     assert cost(by_lane, 2, 32, x, y).local_words == 6

@@ -222,12 +222,10 @@ class Writer:
         return HEAD.format(size=SIZE) + "\n".join(self.lines) + "\n"
 
 
-SHAPES = [(2, (20,)), (1, (33,)), (2, (5, 3)), (1, (4, 3, 3)), (4, (8,))]
-
-
 @st.composite
 def launches(draw, kind):
-    grid, block = draw(st.sampled_from(SHAPES))
+    shapes = [(2, (20,)), (1, (33,)), (2, (5, 3)), (1, (4, 3, 3)), (4, (8,))]
+    grid, block = draw(st.sampled_from(shapes))
     threads = math.prod(block)
     text = Writer(draw, kind).kernel(threads)
     short = draw(st.integers(0, 5))
