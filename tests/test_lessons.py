@@ -562,14 +562,6 @@ def test_a_folded_cell_is_closed_in_both_copies_and_keeps_what_it_showed(worksho
         assert [build.hidden(c) for c in cells] == [False, True] and tags(cells[1]) == ["nbval-ignore-output"]
 
 
-@pytest.mark.parametrize(
-    "text", ["predicted_a = 6", "@cuda.jit\ndef k(x):\n    x[0] = 1", "### BEGIN SOLUTION\na = 1\n### END SOLUTION"]
-)
-def test_what_a_student_writes_or_reads_is_not_folded(workshop, capsys, text):
-    write(build.SOURCES, "90_small.py", f'# %% tags=["folded"]\n{text}\n')
-    assert build.main(["90"]) == 1 and "is not folded" in capsys.readouterr().err
-
-
 def test_a_kernel_is_folded_behind_one_that_the_student_writes(workshop):
     own = "@cuda.jit\ndef k(x):\n    ### BEGIN SOLUTION\n    x[0] = 1\n    ### END SOLUTION\n"
     read = "@cuda.jit\ndef general(x):\n    x[0] = 1\n"
@@ -602,14 +594,6 @@ def test_check_names_what_is_missing_and_what_is_left_over(workshop, capsys):
     assert "exercises/91_1_orphan.py has no source in solutions" in said
 
 
-def test_a_failing_cell_is_named_and_nothing_is_written(workshop, capsys):
-    write(build.SOURCES, "90_small.py", LESSON.replace("a * 7", "a / 0"))
-    assert build.main(["90"]) == 1
-    said = capsys.readouterr().err
-    assert "90_small" in said and "ZeroDivisionError" in said and "\x1b" not in said
-    assert not (workshop / "notebooks" / "90_small.ipynb").exists()
-
-
 def region(name):
     return f"# <!-- begin:{name} -->\n    # <!-- end:{name} -->"
 
@@ -632,13 +616,23 @@ def region(name):
         (("# # A lesson", region("kernel:depthwise1d/forward/naif")), "there is no stage .*naive"),
         (("# # A lesson", region("function:dwlab.planner:partitions")), "names no function"),
         (("# # A lesson", region("function:dwlab.plan:partition")), "names no function"),
+        # What a student writes or reads is not folded.
+        (("%%\n    a = 6", '%% tags=["folded"]\n    predicted_a = 6'), "is not folded"),
+        (("%%\n    a = 6", '%% tags=["folded"]\n    @cuda.jit\n    def k(x):\n        x[0] = 1'), "is not folded"),
+        (
+            ("%%\n    a = 6", '%% tags=["folded"]\n    ### BEGIN SOLUTION\n    a = 1\n    ### END SOLUTION'),
+            "is not folded",
+        ),
+        (("a * 7", "a / 0"), "ZeroDivisionError"),
     ],
 )
-def test_sources_that_cannot_be_built_are_refused(workshop, capsys, change, says):
+def test_sources_that_cannot_be_built_are_refused_by_name_and_nothing_is_written(workshop, capsys, change, says):
     assert change[0] in LESSON
     write(build.SOURCES, "90_small.py", LESSON.replace(*change))
     assert build.main(["90"]) == 1
-    assert re.search(says, capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search(says, said) and "90_small" in said and "\x1b" not in said
+    assert not (workshop / "notebooks" / "90_small.ipynb").exists()
 
 
 def test_paths_are_taken_out_of_ignored_cells_and_refused_in_compared_ones(workshop, capsys):

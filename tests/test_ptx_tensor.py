@@ -1,4 +1,4 @@
-"""Matrix products of a warp, and instructions on int8 and tf32: against NumPy, counted, refused, compiled."""
+"""Matrix products of a warp, sparse ones too, and instructions on int8 and tf32: against NumPy, counted, compiled."""
 
 import functools
 
@@ -15,6 +15,7 @@ from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels.parts import ptx
 from dwlab.problems import encode
+from dwlab.problems.sparsity import compress
 from dwlab.simt.cost import cost
 from dwlab.target import cuda
 
@@ -386,3 +387,109 @@ def test_a_gpu_that_is_too_old_is_told_by_the_compiler():
     says = "each_once does not compile for 7.5: ptx.mma_f16 needs compute capability 8.0 or higher, not 7.5$"
     with pytest.raises(inspect.InspectError, match=says):
         inspect.compile(each_once, signature="void(float32[::1], float32[::1])", cc="7.5")
+
+
+# ---- a sparse by a dense matrix
+
+
+@functools.cache
+def sparse_product(selector):
+    """A kernel whose warp i makes d[i] = a[i] b[i]^T + c[i] of words (n, 16, 8) and (n, 8, 16); metadata (n, 32)."""
+
+    @cuda.jit
+    def multiply(a, b, c, metadata, d):
+        warp = cuda.grid(1) // 32
+        g, t = cuda.laneid // 4, cuda.laneid % 4
+        if warp < a.shape[0]:
+            c0, c1, c2, c3 = ptx.mma_sp_f16(
+                c[warp, g, 2 * t], c[warp, g, 2 * t + 1], c[warp, g + 8, 2 * t], c[warp, g + 8, 2 * t + 1],
+                a[warp, g, t], a[warp, g + 8, t], a[warp, g, t + 4], a[warp, g + 8, t + 4],
+                b[warp, g, t], b[warp, g, t + 4], b[warp, g, t + 8], b[warp, g, t + 12],
+                metadata[warp, cuda.laneid], selector
+            )  # fmt: skip
+            d[warp, g, 2 * t], d[warp, g, 2 * t + 1] = c0, c1
+            d[warp, g + 8, 2 * t], d[warp, g + 8, 2 * t + 1] = c2, c3
+
+    return multiply
+
+
+def registers(words, selector, rest=0):
+    """(n, 16 rows, 2 words of 16 bits) -> int32 (n, 32): as lanes hold them, all others `rest`."""
+    held = np.full((len(words), 8, 4), rest, np.uint32)
+    held[..., 2 * selector : 2 * selector + 2] = words[:, :8] | words[:, 8:].astype(np.uint32) << 16
+    return held.reshape(-1, 32).view(np.int32)
+
+
+def example(n, seed):
+    """(n matrices (16, 32) in 2:4, their kept elements' words and metadata, B's columns and words, C)."""
+    rng = np.random.default_rng(seed)
+    found = [compress(rng.standard_normal((16, 32)).astype(np.float16), "2:4") for _ in range(n)]
+    dense = np.stack([one.dense() for one in found]).astype(np.float64)
+    a = np.stack([one.values for one in found]).view(np.float32)
+    b = rng.standard_normal((n, 8, 32)).astype(np.float16)
+    c = rng.standard_normal((n, 16, 8)).astype(np.float32)
+    return dense, a, np.stack([one.metadata() for one in found]), b, b.view(np.float32), c
+
+
+@pytest.mark.parametrize("selector", [0, 1])
+@few_examples(12)
+@given(seed=st.integers(0, 999), n=st.integers(1, 5))
+def test_a_sparse_product_is_that_of_the_decoded_matrix(selector, seed, n):
+    dense, a, words, b, b_words, c = example(n, seed)
+    d = np.zeros_like(c)
+    # What the other lanes hold is not looked at: all its indices descend.
+    sparse_product(selector)[-(-n // 2), 64](a, b_words, c, registers(words, selector, 0x11111111), d)
+    np.testing.assert_allclose(d, dense @ b.astype(np.float64).swapaxes(1, 2) + c, rtol=0, atol=2**-17)
+
+
+def test_of_a_sparse_product_infinity_and_nan_stay_in_their_row_and_what_is_not_kept_is_not_looked_at():
+    a = np.ones((1, 16, 16), np.float16)
+    a[0, 3, 5], a[0, 4, 5] = np.inf, np.nan
+    b = np.ones((1, 8, 32), np.float16)
+    b[..., 2::4] = np.nan
+    places = np.full((1, 32), 0x44444444, np.int32)  # of each group the first two are kept
+    c = np.zeros((1, 16, 8), np.float32)
+    d = np.zeros_like(c)
+    sparse_product(0)[1, 32](a.view(np.float32), b.view(np.float32), c, places, d)
+    assert (d[0, 3] == np.inf).all() and np.isnan(d[0, 4]).all() and (np.delete(d[0], [3, 4], axis=0) == 16).all()
+
+
+def test_a_sparse_product_counts_what_is_kept():
+    _, a, words, _, b, c = example(3, 0)
+    args = (a, b, c, registers(words, 0), c.copy())
+    report = simt.xray(sparse_product(0), 2, 64, *args)
+    assert report.hazards == () and report.totals.flops == 3 * 2 * 16 * 8 * 16
+    assert cost(sparse_product(0), 2, 64, *args).tensor == 3
+
+
+@pytest.mark.parametrize("selector", [0, 1])
+@pytest.mark.parametrize(("code", "has"), [(0x0, "0 and 0"), (0x5, "1 and 1"), (0x1, "1 and 0"), (0x6, "2 and 1")])
+def test_indices_that_do_not_ascend_are_an_error_that_names_the_lane(selector, code, has):
+    _, a, words, _, b, c = example(2, 1)
+    words[1, 13, 1] = words[1, 13, 1] & 0xF0FF | code << 8  # row 5 + 8, upper half, group 2 of the lane's second row
+    with pytest.raises(simt.HazardError) as error:
+        simt.xray(
+            sparse_product(selector), 1, 64, a, b, c, registers(words, selector), c.copy(), options=simt.Options()
+        )
+        sparse_product(selector)[1, 64](a, b, c, registers(words, selector), c.copy())
+    text = str(error.value)
+    assert f"in the metadata of thread {32 + 4 * 5 + 2 * selector + 1} of block 0 group 6 has {has}" in text
+
+
+@cuda.jit
+def both_selectors(x, y):
+    i = uint32(cuda.threadIdx.x)
+    w, e = x[i], ptx.word_of_float(x[i + 32])
+    a, b, c, d = ptx.mma_sp_f16(w, w, w, w, w, w, w, w, w, w, w, w, e, 0)
+    y[i] = ptx.mma_sp_f16(a, b, c, d, w, w, w, w, w, w, w, w, e, 1)[0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("cc", ["8.0", "9.0"])
+def test_a_sparse_product_is_compiled_to_its_instruction(cc):
+    made = inspect.compile(both_selectors, signature="void(float32[::1], float32[::1])", cc=cc)
+    assert made.ptx.count("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32") == 2
+    if made.sass is None:
+        pytest.skip(f"no SASS here: {made.sass_missing}")
+    assert made.opcodes.get("HMMA.SP.16832.F32") == 2, made.opcodes
+    assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
