@@ -25,9 +25,7 @@ def test_only_edges_before_kernels_that_wait_change():
     found = [CHAIN[number] for number in early(CHAIN, KERNELS, waiting)]
     assert found == [("stem", "a"), ("a", "b"), ("pool", "c")]  # not pool and e, which do not wait, nor d after a copy
     assert early(CHAIN, KERNELS, ()) == [] and early([], (), ()) == []
-
-
-def test_a_node_with_several_before_it_keeps_its_edges():
+    # A node with several before it keeps its edges.
     edges = [("x", "left"), ("x", "right"), ("left", "sum"), ("right", "sum"), ("sum", "last")]
     nodes = {"x", "left", "right", "sum", "last"}
     assert [edges[number] for number in early(edges, nodes, nodes)] == [edges[0], edges[1], edges[4]]

@@ -64,13 +64,12 @@ def test_no_mutation_is_accepted_and_its_class_is_named(op):
 
 
 def test_the_table_covers_operators_storage_types_and_classes():
-    every = EVERY
-    assert len(every) >= 300 and len(set(every)) == len(every)
-    assert {one.dtype for one in every} == {"float32", "float16", "bfloat16", "int8"}
+    assert len(EVERY) >= 300 and len(set(EVERY)) == len(EVERY)
+    assert {one.dtype for one in EVERY} == {"float32", "float16", "bfloat16", "int8"}
     assert all({one.op for one in SETS[name]} == set(OPERATORS) for name in ("FIRST", "SECOND", "THIRD"))
-    assert {one.kind for one in every} <= set(CLASSES)
+    assert {one.kind for one in EVERY} <= set(CLASSES)
     for op in OPERATORS:
-        assert sum(one.op == op for one in every) >= 20, op
+        assert sum(one.op == op for one in EVERY) >= 20, op
 
 
 def test_every_edit_is_of_a_text_that_is_there():

@@ -375,9 +375,6 @@ def test_a_folder_that_is_no_environment_is_left_alone(checkout, capsys):
     assert checkout.make() == (2, [])
     assert "is no virtual environment: move it away" in capsys.readouterr().err
     assert (checkout.root / ".venv/thesis.tex").read_text(encoding="utf-8") == "years of work"
-
-
-def test_without_an_environment_nothing_is_installed(checkout):
     assert checkout.make("install", "--venv", "none") == (0, [])
 
 

@@ -166,13 +166,9 @@ def test_registers_are_counted_by_what_is_still_needed():
     assert cost(by_lane, 2, 32, x, y).local_words == 6
 
 
-@jit
-def adds(y, step):
-    cuda.atomic.add(y, cuda.threadIdx.x // step, np.float32(1))
-
-
 @pytest.mark.parametrize("step, repeats", [(1, 0), (4, 24), (32, 31)])
 def test_lanes_that_add_to_an_address_of_another_lane_are_counted(step, repeats):
+    adds = by_thread("cuda.atomic.add(y, i // step, np.float32(1))", parameters="y, step")
     made = cost(adds, 2, 32, np.zeros(32, np.float32), np.int32(step))
     assert made.atomic_repeats == 2 * repeats
 

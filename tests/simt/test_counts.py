@@ -144,8 +144,6 @@ def test_lanes_that_share_an_element_and_lanes_in_any_order(places):
 
 
 copy2d = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.shape[0]:", "    y[j, i] = x[j, i]")
-
-
 transpose = kernel_of("x, y", "i, j = cuda.grid(2)", "if i < x.shape[1] and j < x.shape[0]:", "    y[i, j] = x[j, i]")
 
 

@@ -9,6 +9,7 @@ from numba import float32, int8, uint8
 from dwlab import simt
 from dwlab.simt import cuda, libdevice, types
 from tests.loaded import program
+from tests.simt import language_table
 
 pytestmark = pytest.mark.quick
 
@@ -75,19 +76,13 @@ DTYPES = [*WHOLE, "float16", "float32", "float64", "bool", "complex64"]
 def test_atomics_of_the_types_that_numba_cuda_has(names, dtype):
     for name in names.split():
         text = f"def k(a, v):\n    cuda.atomic.{name}(a, 0, {'v, ' * (name == 'cas')}v)\n"
-        kernel = language_kernel(text)
+        kernel = cuda.jit(language_table.module(text, cuda, text)["k"])
         given = np.ones(2, dtype), np.dtype(dtype).type(1)
         if dtype in ATOMICS[names].split():
             kernel[1, 4](*given)
             continue
         with pytest.raises(simt.UnsupportedError, match=f"(?s)line .*no atomic.{name} of {dtype}, but of"):
             kernel[1, 4](*given)
-
-
-def language_kernel(text):
-    from tests.simt import language_table
-
-    return cuda.jit(language_table.module(text, cuda, text)["k"])
 
 
 def test_libdevices_roundings():
