@@ -6,9 +6,8 @@ import pytest
 from dwlab import simt
 from dwlab.kernels import registry
 from dwlab.problems import DepthwiseConv1d
-from dwlab.simt import cuda, jit
 from dwlab.simt.cost import ADDRESS, PREDICATED, cost
-from tests.loaded import program
+from tests.loaded import kernel_of, program
 
 pytestmark = pytest.mark.quick
 
@@ -22,10 +21,7 @@ def lanes(n=64):
     return np.arange(n, dtype=np.float32)
 
 
-@jit
-def copy(x, y):
-    i = cuda.grid(1)
-    y[i] = x[i]
+copy = kernel_of("x, y", "i = cuda.grid(1)", "y[i] = x[i]")
 
 
 def test_a_copy_waits_once_a_warp_and_fetches_each_sector_once():

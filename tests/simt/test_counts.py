@@ -82,12 +82,7 @@ def warps_of(grid, block):
 # --- one dimension: stride, offset, size of an element, number of threads --------------------------
 
 
-@cuda.jit
-def gather(x, y, stride, offset):
-    i = cuda.grid(1)
-    j = i * stride + offset
-    if j < x.size:
-        y[i] = x[j]
+gather = kernel_of("x, y, stride, offset", "i = cuda.grid(1)", "j = i * stride + offset", "if j < x.size: y[i] = x[j]")
 
 
 @pytest.mark.family(0.05, by=("kind", "stride", "offset"))
@@ -234,24 +229,6 @@ def test_flops():
 # --- shared memory, atomics -----------------------------------------------------------------------
 
 
-def make_tile(width, dtype, column):
-    """Kernel: a warp writes a row of a (32, width) tile and reads a column (or a row) of it."""
-
-    @cuda.jit
-    def tile_kernel(x, y):
-        tile = cuda.shared.array((32, width), dtype)
-        tx = cuda.threadIdx.x
-        ty = cuda.threadIdx.y
-        tile[ty, tx] = x[ty, tx]
-        cuda.syncthreads()
-        if column:
-            y[ty, tx] = tile[tx, ty]
-        else:
-            y[ty, tx] = tile[ty, tx]
-
-    return tile_kernel
-
-
 @pytest.mark.parametrize("element", [*NUMBA.values(), complex64, complex128], ids=str)
 @pytest.mark.parametrize("width", [32, 33, 34, 36, 40])
 @pytest.mark.parametrize("column", [True, False])
@@ -261,7 +238,10 @@ def test_tiles_with_and_without_padding(element, width, column):
     itemsize, parts = data.itemsize, [0, data.itemsize // 2] if data.dtype.kind == "c" else [0]
     if 32 * width * itemsize > 48 * 1024:
         pytest.skip("over 48 KB of static shared memory")
-    report = simt.xray(make_tile(width, element, column), 1, (32, 32), data, data.copy())
+    lines = [f"tile = cuda.shared.array((32, {width}), element)", "i, j = cuda.threadIdx.x, cuda.threadIdx.y"]
+    lines += ["tile[j, i] = x[j, i]", "cuda.syncthreads()", f"y[j, i] = tile[{'i, j' if column else 'j, i'}]"]
+    kernel, _ = program(lines, "x, y", element=element)  # a warp writes a row and reads a column, or a row
+    report = simt.xray(kernel, 1, (32, 32), data, data.copy())
     store = access(report, "tile", "store", "shared")
     load = access(report, "tile", "load", "shared")
     rows, columns = (
