@@ -619,10 +619,7 @@ def region(name):
         # What a student writes or reads is not folded.
         (("%%\n    a = 6", '%% tags=["folded"]\n    predicted_a = 6'), "is not folded"),
         (("%%\n    a = 6", '%% tags=["folded"]\n    @cuda.jit\n    def k(x):\n        x[0] = 1'), "is not folded"),
-        (
-            ("%%\n    a = 6", '%% tags=["folded"]\n    ### BEGIN SOLUTION\n    a = 1\n    ### END SOLUTION'),
-            "is not folded",
-        ),
+        (("%%\n    a = 6", '%% tags=["folded"]\n    ### BEGIN SOLUTION\n    b\n    ### END SOLUTION'), "is not folded"),
         (("a * 7", "a / 0"), "ZeroDivisionError"),
     ],
 )

@@ -9,18 +9,12 @@ from numba import float32
 from dwlab import simt
 from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
-from tests.loaded import program
+from tests.loaded import kernel_of, program
 
 pytestmark = pytest.mark.quick
 
 
-@cuda.jit
-def fill(a):
-    i, j = cuda.grid(2)
-    if i < a.shape[0] and j < a.shape[1]:
-        a[i, j] = 10 * i + j
-
-
+fill = kernel_of("a", "i, j = cuda.grid(2)", "if i < a.shape[0] and j < a.shape[1]: a[i, j] = 10 * i + j")
 EXPECTED = np.add.outer(10 * np.arange(4), np.arange(6))
 
 KINDS = {
