@@ -245,15 +245,19 @@ BAD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def batch(tmp_path_factory) -> dict[str, Result]:
-    """What each file of BAD gets, judged as students' files are."""
+def graded(tmp_path_factory, answers: dict[str, tuple[str, str | bytes]], **how) -> dict[str, Result]:
+    """What each answer gets, of the exercise beside it, judged as students' files are."""
     files = []
-    for what, text, *_ in BAD:
-        path = tmp_path_factory.mktemp("answer") / "00_1_answer.py"
+    for what, (exercise, text) in answers.items():
+        path = tmp_path_factory.mktemp("answer") / f"{exercise}_answer.py"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        files.append((what, "00_1", path))
-    return {result.student: result for result in exercises.grade_files(files, time_limit=30)}
+        files.append((what, exercise, path))
+    return {result.student: result for result in exercises.grade_files(files, **how)}
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    return graded(tmp_path_factory, {what: ("00_1", text) for what, text, *_ in BAD}, time_limit=30)
 
 
 @pytest.mark.parametrize(("what", "text", "status", "says"), BAD, ids=[b[0] for b in BAD])
