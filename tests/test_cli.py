@@ -122,6 +122,8 @@ xray depthwise2d/forward/naive --problem "N=1 C=8 H=9 K=3" => it needs N, C, H, 
 xray depthwise2d/forward/naive --problem small => is a problem of depthwise1d
 xray NAIVE --problem "N=1 C=8 H=9 W=9 K=3 relu7" => 'relu7' is unknown. The nearest is 'relu
 predict depthwise2d/forward/naive => depthwise2d
+predict => which stage?
+predict NAIVE --gpu t5 => The nearest is 't4'
 inspect => OP/PATH/STAGE (see: python -m dwlab inspect --help)
 inspect depthwise1d/forward/naiv => The nearest is 'depthwise1d/forward/naive'
 inspect NAIVE --cc 9 => write it as '9.0'
@@ -131,6 +133,9 @@ stages --op depthwise1 => The nearest is 'depthwise1d'
 stages --path forwards => The nearest is 'forward'
 study --op depthwise1 => The nearest is 'depthwise1d'
 study --problem 1,2,three,4 => whole numbers
+study --problem "N=1 C=x H=3 W=4 K=3" => C must be a whole number, not x
+study --problem "N=1 C=2 H=3 W=4 K=3 NHCW" => 'NHCW' is unknown. The nearest is 'NHWC'
+study --problem "N=1 C=2 H=3 W=4 K=3 -> N=1 C=3 F=2 H=3 W=4" => the first layer gives
 records --op fuse => The nearest is 'fused'
 records --path dw => there is no path
 records --last 0 => at least 1

@@ -14,7 +14,7 @@ from dwlab import problems, records, report, study
 from dwlab.gpu import target
 from dwlab.kernels import registry, traffic
 from dwlab.measure import baselines, layer_baselines
-from dwlab.problems import ProblemError, layers, references
+from dwlab.problems import layers, references
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.study import StudyError, WrongResult, sizes
 
@@ -267,22 +267,6 @@ def test_int8_outputs_that_are_not_written_are_found():
 @pytest.mark.parametrize("problem", [*SOME, *MANY, TINY8], ids=str)
 def test_a_layer_is_read_back_from_how_it_prints_itself(problem):
     assert layers.problem(str(problem)) == problem
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("N=1 C=2 H=3 W=4", "it needs N, C, H, W and K"),
-        ("N=1 C=x H=3 W=4 K=3", "C must be a whole number, not x"),
-        ("N=1 C=2 H=3 W=4 K=3 NHCW", "'NHCW' is unknown. The nearest is 'NHWC'"),
-        ("N=1 C=2 H=3 W=4 K=3 -> N=1 C=3 F=2 H=3 W=4", "the first layer gives"),
-    ],
-)
-def test_what_is_no_layer_is_one_clear_error(run, text, message):
-    status, out, err = run("study", "--problem", text)
-    assert status == 2 and out == "" and err.count("\n") == 1 and message in err
-    with pytest.raises(ProblemError):
-        layers.problem(text)
 
 
 @on_interpreter

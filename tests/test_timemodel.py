@@ -12,7 +12,6 @@ import parts
 import pytest
 import tables
 
-from dwlab import __main__ as cli
 from dwlab import problems, records
 from dwlab.gpu import machine
 from dwlab.gpu import specs as gpus
@@ -374,11 +373,6 @@ def test_a_measurement_that_cannot_be_predicted_is_left_out_with_its_reason():
 # --- shown ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(capsys):
-    assert cli.main(["predict", STEPS[0], "--problem", "small", "--gpu", "t4"]) == 0
-    assert "Tesla T4" in capsys.readouterr().out
-    assert cli.main(["predict", STEPS[0], "--problem", "small", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["stage"] == STEPS[0]
-    assert cli.main(["predict", "--gpus"]) == 0 and "t4 " in capsys.readouterr().out
-    assert cli.main(["predict"]) == 2 and "which stage?" in capsys.readouterr().err
-    assert cli.main(["predict", STEPS[0], "--gpu", "t5"]) == 2 and "The nearest is 't4'" in capsys.readouterr().err
+def test_the_command(run):
+    assert "Tesla T4" in run("predict", STEPS[0], "--problem", "small", "--gpu", "t4")[1]
+    assert json.loads(run("predict", STEPS[0], "--problem", "small", "--json")[1])["stage"] == STEPS[0]

@@ -150,9 +150,6 @@ def test_a_kernel_returns_nothing():
         gives[1, 1](np.zeros(1))
 
 
-# --- where a thread is ----------------------------------------------------------------------------
-
-
 # --- kernels of a few lines -----------------------------------------------------------------------
 
 # The body of a kernel of `out`, i = cuda.grid(1) and t = cuda.threadIdx.x; block, grid, bytes of dynamic shared memory,
