@@ -160,12 +160,12 @@ for path in tuned.journals(tuned.FOLDER):
 def test_renaming_every_local_variable_changes_no_digest_row_or_tile(tmp_path):
     """Of three drawn files of parts/: the stages' digests, the rows of today's kernels and the tuned tiles."""
     files = sorted((digests.PACKAGE / "kernels" / "parts").glob("*.py"))
-    files = [one for one in files if len(renamed.local_names(text_at(one))) > 2]
+    files = [one for one in files if len(renamed.local_names(one.read_text("utf-8"))) > 2]
     chosen = random.Random(os.environ.get(parts.SEED)).sample(files, 3)
     shutil.copytree(digests.PACKAGE, tmp_path / "dwlab", ignore=shutil.ignore_patterns("__pycache__"))
     count = 0
     for file in chosen:
-        text, names = renamed.renamed(text_at(file))
+        text, names = renamed.renamed(file.read_text("utf-8"))
         compile(text, str(file), "exec")
         (tmp_path / file.relative_to(ROOT)).write_text(text, encoding="utf-8")
         count += len(names)
@@ -177,10 +177,6 @@ def test_renaming_every_local_variable_changes_no_digest_row_or_tile(tmp_path):
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     ).stdout  # fmt: skip
     assert there == here.getvalue() and there.count("\n") > 20
-
-
-def text_at(file):
-    return file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -37,17 +37,14 @@ def test_a_machine_is_what_its_device_says():
     assert (made.sm_mhz, made.memory_mhz, made.bus_bits) == (1980.0, 3201.0, 6144)
     assert made.ceilings is None
     json.dumps(made.to_dict(), allow_nan=False)
+    old = asked(H200 | {"MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 0})
+    assert old.shared_per_block == 49_152  # without an opt-in what each block gets
 
 
 @pytest.mark.parametrize("missing", ["CLOCK_RATE", "MEMORY_CLOCK_RATE", "GLOBAL_MEMORY_BUS_WIDTH", "L2_CACHE_SIZE"])
 def test_what_a_driver_leaves_out_is_unknown(missing):
     made = asked({key: value for key, value in H200.items() if key != missing})
     assert sum(value is None for value in made.to_dict().values()) == 1
-
-
-def test_an_old_gpu_without_opt_in_shared_memory_has_what_a_block_gets():
-    attributes = H200 | {"MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 0}
-    assert asked(attributes).shared_per_block == 49_152
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")
@@ -58,12 +55,19 @@ def test_in_simulated_mode_there_is_no_present_gpu_and_nothing_is_measured():
         device.measure()
 
 
-def test_every_known_gpu_says_where_its_numbers_come_from_and_is_not_called_measured():
+# Cores of one SM by compute capability: CUDA C++ Programming Guide, arithmetic instruction throughput, float32.
+CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128}
+
+
+def test_every_known_gpu_says_where_its_numbers_come_from_and_they_fit_its_compute_capability():
     for name, known in machine.known().items():
-        ceilings = known.ceilings
+        ceilings, limits = known.ceilings, occupancy.limits(known.compute_capability)
         assert name == known.name
         assert not ceilings.measured and ceilings.source.startswith("datasheet, not measured: NVIDIA ")
         assert ceilings.l2_gbps is None and ceilings.launch_us is None  # no datasheet has them
+        ghz = ceilings.fma_tflops * 1e3 / (2 * CORES[known.compute_capability] * known.sms)
+        assert 1.2 < ghz < 2.6, name  # a clock that a GPU has
+        assert (known.shared_per_sm, known.threads_per_sm) == (limits.shared_per_sm, limits.threads_per_sm), name
 
 
 @pytest.mark.parametrize(
@@ -80,23 +84,6 @@ def test_every_known_gpu_says_where_its_numbers_come_from_and_is_not_called_meas
 )
 def test_a_gpu_is_found_by_its_drivers_name_and_no_other_is_taken_for_it(drivers, ours):
     assert getattr(machine.datasheet(drivers), "name", None) == ours
-
-
-# Cores of one SM by compute capability: CUDA C++ Programming Guide, arithmetic instruction throughput, float32.
-CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128, (9, 0): 128}
-
-
-def test_datasheet_rates_fit_the_number_of_cores_at_a_clock_that_a_gpu_has():
-    for known in machine.known().values():
-        per_clock = 2 * CORES[known.compute_capability] * known.sms
-        ghz = known.ceilings.fma_tflops * 1e3 / per_clock
-        assert 1.2 < ghz < 2.6, known.name
-
-
-def test_limits_of_known_gpus_are_those_of_their_compute_capability():
-    for known in machine.known().values():
-        limits = occupancy.limits(known.compute_capability)
-        assert known.shared_per_sm == limits.shared_per_sm and known.threads_per_sm == limits.threads_per_sm
 
 
 def run(gpu="NVIDIA H200", date="2026-11-21T10:00:00+00:00", copy=4130.0, **more):

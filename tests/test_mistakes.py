@@ -39,6 +39,11 @@ def judged(problem):
     return given, want, allowed
 
 
+def said(problem, got, given, want, allowed, path=None):
+    """What is wrong with an output that is written everywhere."""
+    return diagnose(Evidence(problem, path or problem.main_path, given, got, want, allowed, np.zeros(got.shape, bool)))
+
+
 def stored(output, problem):
     """As a kernel stores it: rounded to the storage type."""
     if problem.dtype == "int8":
@@ -57,11 +62,10 @@ def test_every_mistake_is_recognised_in_its_own_output(kind, dtype, layout):
     chosen = every[len(layout) % 3 :: 9] if kind in ("dw", "pw") else every[::19]
     for one in chosen:
         got = stored(one.output, problem)
-        evidence = Evidence(problem, problem.main_path, given, got, want, allowed, np.zeros(got.shape, bool))
         # A mistake that is hardly one here, as a bias that is nearly the other's, says too little.
         if np.mean(np.abs(got.astype(np.float64) - want) > 8 * allowed + (dtype == "int8")) < 0.25:
             continue
-        patterns = [finding.pattern for fault in diagnose(evidence) for finding in fault]
+        patterns = [finding.pattern for fault in said(problem, got, given, want, allowed) for finding in fault]
         assert one.pattern in patterns, f"{one.pattern}: {one.text}; said {patterns}"
 
 
@@ -79,8 +83,7 @@ def test_activations_of_two_layers_that_are_exchanged_are_named_first(kind, dtyp
     problem = replace(pair, second=replace(pair.second, activation="none"))
     given, want, allowed = judged(problem)
     (one,) = (one for one in mistakes(problem, given, want, want) if one.pattern == "activations exchanged")
-    evidence = Evidence(problem, problem.main_path, given, stored(one.output, problem), want, allowed, want != want)
-    assert explain(diagnose(evidence))[0].pattern == one.pattern
+    assert explain(said(problem, stored(one.output, problem), given, want, allowed))[0].pattern == one.pattern
 
 
 @pytest.mark.parametrize("op", ["depthwise1d", "pointwise"])
@@ -88,9 +91,8 @@ def test_a_sum_kept_from_one_output_of_a_thread_to_its_next_is_named(op):
     problem = Pointwise(2, 3, 8, 5, 7) if op == "pointwise" else DepthwiseConv1d(3, 4, 29, 5, "same")
     given, want, allowed = judged(problem)
     got = carried(want, 64).astype(np.float32)
-    evidence = Evidence(problem, problem.main_path, given, got, want, allowed, np.zeros(got.shape, bool))
     assert (got.ravel()[:64] == want.ravel()[:64].astype(np.float32)).all()
-    first = explain(diagnose(evidence))[0]
+    first = explain(said(problem, got, given, want, allowed))[0]
     assert first.pattern == "accumulator not reset" and "stride of 64" in first.text
 
 
@@ -103,12 +105,8 @@ def test_taps_of_rows_that_lie_two_apart_are_named(path):
         at = t + problem.shift - 2 * j if path == "forward" else t - problem.shift + 2 * j
         if 0 <= at < 17:
             got[..., t] += x[..., at] * w[:, j]
-    assert named(problem, path, inputs, got) == "dilated taps"
-
-
-def named(problem, path, inputs, got):
     (want,), (allowed,) = (of(problem, path, inputs).values() for of in (reference, allowed_error))
-    return explain(diagnose(Evidence(problem, path, inputs, got, want, allowed, np.zeros(got.shape, bool))))[0].pattern
+    assert explain(said(problem, got, inputs, want, allowed, path))[0].pattern == "dilated taps"
 
 
 @pytest.mark.parametrize("H, W", [(6, 9), (9, 6)])
@@ -121,8 +119,7 @@ def test_sides_that_are_tested_against_each_other_are_named(H, W, layout):
         for problem in problems:
             given, want, allowed = judged(problem)
             one = next(one for one in mistakes(problem, given, want, want) if one.text.endswith(text))
-            evidence = Evidence(problem, "forward", given, stored(one.output, problem), want, allowed, want != want)
-            faults += diagnose(evidence)
+            faults += said(problem, stored(one.output, problem), given, want, allowed)
         assert explain(faults)[0].text.split(";")[0].endswith(text)
 
 
@@ -130,8 +127,7 @@ def test_the_right_output_is_no_mistake():
     for dtype in ("float32", "bfloat16", "int8"):
         for problem in layers(dtype, "NHWC").values():
             given, want, allowed = judged(problem)
-            got = stored(want, problem)
-            assert diagnose(Evidence(problem, "", given, got, want, allowed, np.zeros(got.shape, bool))) == ()
+            assert said(problem, stored(want, problem), given, want, allowed) == ()
 
 
 TRUE_RULES = {

@@ -31,12 +31,6 @@ def test_what_is_not_known_is_not_guessed():
         attainable(1, CEILINGS, "l3")
 
 
-@pytest.mark.parametrize("intensity", [0, -1, float("nan"), float("inf")])
-def test_an_intensity_that_is_none_is_refused(intensity):
-    with pytest.raises(MachineError, match="positive number"):
-        attainable(intensity, CEILINGS)
-
-
 @given(flops=st.floats(1e3, 1e12), nbytes=st.floats(1e3, 1e10), share=st.floats(0.001, 1.0))
 def test_a_points_fraction_is_its_share_of_the_roof(flops, nbytes, share):
     best_us = flops / attainable(flops / nbytes, CEILINGS) / 1e3
@@ -65,7 +59,9 @@ def test_a_warm_timing_is_held_against_the_l2_only():
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_time_or_size_that_is_none_is_refused(bad):
+def test_an_intensity_a_time_or_a_size_that_is_none_is_refused(bad):
+    with pytest.raises(MachineError, match="positive number"):
+        attainable(bad, CEILINGS)
     for numbers in ((bad, 1e6, 1.0), (1e6, bad, 1.0), (1e6, 1e6, bad)):
         with pytest.raises(RooflineError, match="positive number"):
             point("k", *numbers, CEILINGS)

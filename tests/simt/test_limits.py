@@ -22,36 +22,26 @@ def threads_run(grid, block):
     return int(y[0])
 
 
-@pytest.mark.parametrize(
-    "block", [1, 32, 1024, (1024,), (1, 1024), (1, 1, 64), (32, 32), (16, 16, 4), (2, 8, 64), (31, 33), (1023, 1, 1)]
-)
-def test_blocks_up_to_the_limits(block):
-    assert threads_run(2, block) == 2 * int(np.prod(block))
+BLOCKS = [1, 32, 1024, (1024,), (1, 1024), (1, 1, 64), (32, 32), (16, 16, 4), (2, 8, 64), (31, 33), (1023, 1, 1)]
+GRIDS = [1, 300, (1, 65535), (1, 1, 65535), (3, 5, 7), 65536]
 
 
-@pytest.mark.parametrize("block, words", [
-    (1025, "1025.*1024"), ((1024, 2), "2048.*1024"), ((32, 33), "1056.*1024"), ((1, 1, 65), "65.*64"),
-    ((2, 2, 128), "128.*64"), ((8, 8, 32), "2048.*1024"), (100000, "100000.*1024"),
+@pytest.mark.parametrize("grid, block", [(2, block) for block in BLOCKS] + [(grid, 1) for grid in GRIDS])
+def test_grids_and_blocks_up_to_the_limits(grid, block):
+    assert threads_run(grid, block) == int(np.prod(grid) * np.prod(block))
+
+
+@pytest.mark.parametrize("grid, block, words", [
+    (1, 1025, "1025.*1024"), (1, (1024, 2), "2048.*1024"), (1, (32, 33), "1056.*1024"), (1, (1, 1, 65), "65.*64"),
+    (1, (2, 2, 128), "128.*64"), (1, (8, 8, 32), "2048.*1024"), (1, 100000, "100000.*1024"),
+    ((1, 65536), 1, "65536.*65535"), ((1, 1, 70000), 1, "70000.*65535"), (2**31, 1, "2147483648.*2147483647"),
 ])  # fmt: skip
-def test_blocks_over_the_limits(block, words):
+def test_grids_and_blocks_over_the_limits(grid, block, words):
     y = np.zeros(1, np.int64)
-    for launch in (lambda: count[1, block](y), lambda: simt.xray(count, 1, block, y)):
+    for launch in (lambda: count[grid, block](y), lambda: simt.xray(count, grid, block, y)):
         with pytest.raises(simt.LaunchError, match=words) as caught:
             launch()
         assert isinstance(caught.value, ValueError) and isinstance(caught.value, simt.SimtError) and y[0] == 0
-
-
-@pytest.mark.parametrize("grid", [1, 300, (1, 65535), (1, 1, 65535), (3, 5, 7), 65536])
-def test_grids_up_to_the_limits(grid):
-    assert threads_run(grid, 1) == int(np.prod(grid))
-
-
-@pytest.mark.parametrize(
-    "grid, words", [((1, 65536), "65536.*65535"), ((1, 1, 70000), "70000.*65535"), (2**31, "2147483648.*2147483647")]
-)
-def test_grids_over_the_limits(grid, words):
-    with pytest.raises(simt.LaunchError, match=words):
-        threads_run(grid, 1)
 
 
 EMPTY = (0, -1, (0, 4), (4, 0), (1, 1, 0))
@@ -161,16 +151,13 @@ def test_the_limit_that_a_kernel_was_compiled_for():
         bounded[1, 256](np.zeros(256))
 
 
-def test_local_memory_of_a_thread_is_limited_to_512_kib():
-    kernel = kernel_of("y", "own = cuda.local.array(70_000, float64)", "own[0] = 1.0", "y[0] = own[0]")
-    with pytest.raises(simt.LaunchError, match="560,?000.*524,?288"):
-        kernel[1, 1](np.zeros(1))
-
-
-def test_constant_memory_is_limited_to_64_kib():
-    lines = "weights = cuda.const.array_like(table)", "y[0] = weights[0]"
-    kernel, _ = program(lines, "y", table=np.zeros(20_000, np.float32))
-    with pytest.raises(simt.LaunchError, match="80,?000.*65,?536"):
+@pytest.mark.parametrize("array, words", [
+    ("cuda.local.array(70_000, float64)", "560,?000.*524,?288"), ("cuda.const.array_like(table)", "80,?000.*65,?536")
+])  # fmt: skip
+def test_local_memory_of_a_thread_is_limited_to_512_kib_and_constant_memory_to_64(array, words):
+    lines = f"own = {array}", "y[0] = own[0]"
+    kernel, _ = program(lines, "y", float64=float64, table=np.zeros(20_000, np.float32))
+    with pytest.raises(simt.LaunchError, match=words):
         kernel[1, 1](np.zeros(1))
 
 

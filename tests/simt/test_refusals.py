@@ -103,19 +103,13 @@ def test_things_that_are_no_kernel():
 
 @pytest.mark.parametrize(
     "argument",
-    [[1.0, 2.0], "text", {"a": 1}, object(), np.array([object()]), {1}, Point(1), len],
-    ids=lambda a: type(a).__name__,
+    [[1.0, 2.0], "text", {"a": 1}, object(), np.array([object()]), np.zeros(1, ">f4"), {1}, Point(1), len],
+    ids=lambda a: f"{type(a).__name__} {getattr(a, 'dtype', '')}",
 )
 def test_arguments_that_a_kernel_cannot_take(argument):
     kernel = kernel_of("y, extra", "y[0] = 1.0")
     with pytest.raises((simt.SimtError, TypeError), match="extra|type|dtype|object"):
         kernel[1, 1](np.zeros(1), argument)
-
-
-def test_big_endian_arrays():
-    kernel = kernel_of("y", "y[0] = 1.0")
-    with pytest.raises((simt.SimtError, TypeError, ValueError), match="(?i)byte|endian|dtype|type"):
-        kernel[1, 1](np.zeros(1, ">f4"))
 
 
 def test_errors_leave_the_arguments_alone():
