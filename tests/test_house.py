@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import importlib
 import importlib.util
 import io
 import re
@@ -247,34 +248,16 @@ OLD_NAMES = {"CHANGELOG.md", "dwlab/kernels/digests.py", "tests/test_digests.py"
 
 
 @functools.cache
-def bound(module):
-    """The names that a module binds, anywhere in it; None where it may have others: __getattr__, import *."""
-    text = module.read_text(encoding="utf-8")
-    names = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-    return None if names & {"__getattr__", "*"} else names | {"__file__", "__name__", "__doc__"}
-
-
-@functools.cache
 def exists(dotted):
-    """Whether a name such as dwlab.judge.check.check leads to a module, or to a name in one."""
-    at, parts = ROOT / "dwlab", dotted.split(".")[1:]
-    for i, part in enumerate(parts):
-        if (at / part).is_dir():
-            at /= part
-            continue
-        module = at / f"{part}.py"
-        inside, rest = (module, parts[i + 1 :]) if module.is_file() else (at / "__init__.py", parts[i:])
-        if not rest or not inside.is_file():
-            return not rest
-        return bound(inside) is None or rest[0] in bound(inside)
-    return True
+    """Whether a name such as dwlab.judge.check.check leads to a module, to a name in one, or to what needs an extra."""
+    name, parts = "dwlab", dotted.split(".")[1:]
+    while parts and is_module(f"{name}.{parts[0]}"):
+        name += f".{parts.pop(0)}"
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        return not (error.name or "").startswith("dwlab")
+    return not parts or hasattr(module, parts[0]) or hasattr(module, "__getattr__")  # which may have others
 
 
 def of_modules(tree):
