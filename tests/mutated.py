@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import importlib
 import itertools
 import linecache
@@ -29,7 +30,7 @@ def mutate(of, old, new, module=""):
     own, place, reached = edited_place(of, old, module)
     ast.parse(text_of(place).replace(old, new))  # an edit that is no Python is a slip of the table
     one, number, made = stage(of), next(_numbers), {}
-    for name in _order(own, place, reached):
+    for name in _order(place, reached):
         text = text_of(name)
         made[name] = _executed(name, text.replace(old, new) if name == place else text, number, made)
     changed = made[own]
@@ -84,24 +85,12 @@ def closure(name):
     return tuple(found)
 
 
-def _order(own, edited, reached):
+def _order(edited, reached):
     """The modules from the edited one to the stage's own, each after what it imports."""
+    ordered = [*graphlib.TopologicalSorter({name: _imports(name) for name in reached}).static_order()]
     stale = {edited}
-    while True:
-        more = {name for name in reached if name not in stale and stale & set(_imports(name))}
-        if not more:
-            break
-        stale |= more
-    ordered = []
-
-    def visit(name):
-        for other in _imports(name):
-            if other in stale:
-                visit(other)
-        if name not in ordered:
-            ordered.append(name)
-
-    visit(own)
+    for name in ordered:
+        stale |= {name} if stale & set(_imports(name)) else set()
     return [name for name in ordered if name in stale]
 
 

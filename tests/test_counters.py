@@ -47,7 +47,7 @@ class Ncu:
         return subprocess.CompletedProcess(command, status, stdout, stderr)
 
 
-def test_each_launch_belongs_to_its_stage_and_problem():
+def test_each_launch_is_what_was_asked_and_belongs_to_its_stage_and_problem():
     ncu = Ncu(output())
     found = counters.measure(TODO, SHAPES, run=ncu, ncu="ncu")
     assert [(one.stage, one.problem["L"]) for one in found] == [
@@ -59,13 +59,8 @@ def test_each_launch_belongs_to_its_stage_and_problem():
     assert found[1].atomic_requests == 1_235_004 + 1_235_005 and found[1].atomic_sectors == 1_235_006 + 1_235_007
     assert (found[0].l2_read_sectors, found[0].l2_write_sectors) == (1_234_008, 1_234_009)
     assert found[2].predicted == TODO[0].traffic(SHAPES[1]).to_dict()
-
-
-def test_clocks_are_left_alone_and_the_child_launches_what_was_asked():
-    ncu = Ncu(output())
-    counters.measure(TODO, SHAPES, run=ncu, ncu="ncu")
     command = ncu.command
-    assert command[:3] == ["ncu", "--clock-control", "none"]
+    assert command[:3] == ["ncu", "--clock-control", "none"]  # clocks are left alone
     assert command[command.index("-m") : command.index("-m") + 2] == ["-m", "dwlab.measure.counters"]
     launches = [tuple(command[i + 1 : i + 3]) for i, word in enumerate(command) if word == "--launch"]
     assert launches == [

@@ -72,11 +72,6 @@ def recorded() -> frozenset[str]:
     return frozenset(fields | schema.PARTS.keys())
 
 
-def data_in(path: Path) -> frozenset[str]:
-    """The names of a file that are data, and so stay: fields of records."""
-    return recorded() if path.parent == RECORDS else frozenset()
-
-
 def wrong_parts(name: str) -> list[str]:
     """Parts of an identifier that the glossary replaces."""
     return [part for part in name.lower().split("_") if part in NOT_IN_NAMES]
@@ -157,7 +152,7 @@ def test_words_are_the_fields(place):
         if path.parent.name == "src":
             wrong = wrong_in_lesson(path)
         elif path.suffix == ".py":
-            wrong = wrong_in_python(path.read_text(encoding="utf-8"), data_in(path))
+            wrong = wrong_in_python(path.read_text(encoding="utf-8"), recorded() if path.parent == RECORDS else ())
             wrong += [f"the file's name: {part}" for part in wrong_parts(path.stem)]
         else:
             wrong = wrong_in_page(path.read_text(encoding="utf-8"))
