@@ -431,15 +431,6 @@ def test_inputs_of_all_sizes_are_tried(store, values):
     assert not judged_where(lambda case: case.values == values, outputs_with(store), by_output).passed
 
 
-def test_a_nan_may_spoil_what_it_is_part_of_and_nothing_else():
-    row = "for s in range(x.shape[2]):\n            j = t + shift - s"  # the whole of it, times 0 outside of the window
-    weight = "w[h, min(max(j, 0), w.shape[1] - 1)] if j >= 0 and j < w.shape[1] else float32(0)"
-    edits = (f"{TAPS} => {row}", "s >= 0 and s < x.shape[2] => True", f"{PRODUCT} => ({weight}) * x[b, h, s]")
-    verdict = judged_where(odd, edited(FLAT, "multiplies_all", *edits), by_output)
-    assert verdict.patterns[0] == "spoilt by what it does not read"
-    assert {result.case.values for result in verdict.failures} == set(NOT_FINITE)
-
-
 @simulated
 @pytest.mark.parametrize(
     ("store", "said"),
@@ -457,24 +448,26 @@ def test_what_is_done_to_some_values_is_said(store, said):
     assert not verdict.passed and re.search(said, str(verdict.findings[0])), verdict
 
 
+WHOLE_ROW = "for s in range(x.shape[2]):\n            j = t + shift - s"  # times 0 outside of the window
+WEIGHT = "w[h, min(max(j, 0), w.shape[1] - 1)] if j >= 0 and j < w.shape[1] else float32(0)"
+MULTIPLIES_ALL = f"{TAPS} => {WHOLE_ROW}", "s >= 0 and s < x.shape[2] => True", f"{PRODUCT} => ({WEIGHT}) * x[b, h, s]"
+
+
 @pytest.mark.parametrize(
-    "edit",
+    ("edits", "values", "says"),
     [
-        f"{STORE} => if acc != 0:\n            {STORE}",  # an output is left out where it is 0
-        "s = t => if w[h, j] == 0:\n                break\n            s = t",  # no filter holds a 0
+        pytest.param([f"{STORE} => if acc != 0:\n            {STORE}"], {"zeros"}, "", marks=simulated, id="an output of 0"),
+        pytest.param(["s = t => if w[h, j] == 0:\n                break\n            s = t"], {"zeros"}, "",
+                     marks=simulated, id="no filter holds a 0"),
+        pytest.param(["w[h, j] => min(w[h, j], float32(1e12))"], {"large filters"},
+                     "wrong only where there are large numbers in the filters", id="large filters"),
+        pytest.param(MULTIPLIES_ALL, {*NOT_FINITE}, "spoilt by what it does not read", id="multiplies all"),
     ],
-    ids=["outputs", "filters"],
-)
-@simulated
-def test_zeros_are_tried(edit):
-    verdict = judged_where(odd, edited(FLAT, "kernel", edit), by_output)
-    assert not verdict.passed and {result.case.values for result in verdict.failures} == {"zeros"}
-
-
-def test_filters_of_all_sizes_are_tried():
-    kernel = edited(FLAT, "kernel", "w[h, j] => min(w[h, j], float32(1e12))")
-    verdict = judged_where(odd, kernel, by_output)
-    assert verdict.patterns[0] == "wrong only where there are large numbers in the filters", verdict
+)  # fmt: skip
+def test_zeros_large_filters_and_what_is_not_finite_are_tried(edits, values, says):
+    """A NaN may spoil what it is part of and nothing else."""
+    verdict = judged_where(odd, edited(FLAT, "kernel", *edits), by_output)
+    assert {result.case.values for result in verdict.failures} == values and says in verdict.patterns[0], verdict
 
 
 def test_sums_that_carry_their_rounding_along_may_make_nan_of_an_infinity():

@@ -147,16 +147,24 @@ def test_a_rest_of_two_taps_costs_warp_tiled_two_conflicts_a_tile():
     assert WARP.xray(DepthwiseConv1d(1, 1, 193, 98)).totals.bank_conflicts == 2 * 5
 
 
-def test_each_stage_keeps_its_promise():
-    """What the docstrings say of one stage against the one before, counted on the paper's rows."""
-    naive, coalesced, shared, warp = (one.xray(SMALL) for one in (NAIVE, COALESCED, SHARED, WARP))
+def first_four(path):
+    return [stage(f"depthwise1d/{path}/{name}") for name in ("naive", "coalesced", "shared", "warp_tiled")]
 
-    assert per_request(naive, "y") == 16.0  # B = 4: half of the 8 batch entries that a warp spans
-    assert per_request(NAIVE.xray(DepthwiseConv1d(8, 8, 16, 3)), "y") == 32.0
-    assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, "x") <= 5.0
-    assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / 20
+
+@pytest.mark.parametrize(
+    ("path", "read", "written", "less"), [("forward", "x", "y", 20), ("input_grad", "dy", "dx", 15)]
+)
+def test_each_stage_keeps_its_promise(path, read, written, less):
+    """What the docstrings say of one stage against the one before, counted on the paper's rows."""
+    naive, coalesced, shared, warp = (one.xray(SMALL) for one in first_four(path))
+    assert per_request(naive, written) == 16.0  # B = 4: half of the 8 batch entries that a warp spans
+    assert per_request(first_four(path)[0].xray(DepthwiseConv1d(8, 8, 16, 3)), written) == 32.0
+    assert per_request(coalesced, "w") == 1.0 and per_request(coalesced, read) <= 5.0
+    assert shared.totals.global_load_sectors < coalesced.totals.global_load_sectors / less
     assert shared.totals.barriers > 0 and warp.totals.shared_wavefronts < shared.totals.shared_wavefronts
     assert not any("syncthreads" in line.text for line in warp.lines)
+    rows, sectors = SMALL.B * SMALL.H, [one.traffic(SMALL).load_sectors for one in first_four(path)[2:]]
+    assert sectors == [rows * 6 + SMALL.H * 6, rows * 6 + rows * 6]
 
 
 def test_rows_in_registers_keep_their_promises():
