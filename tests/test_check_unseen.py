@@ -456,9 +456,9 @@ MULTIPLIES_ALL = f"{TAPS} => {WHOLE_ROW}", "s >= 0 and s < x.shape[2] => True", 
 @pytest.mark.parametrize(
     ("edits", "values", "says"),
     [
-        pytest.param([f"{STORE} => if acc != 0:\n            {STORE}"], {"zeros"}, "", marks=simulated, id="an output of 0"),
+        pytest.param([f"{STORE} => if acc != 0:\n            {STORE}"], {"zeros"}, "", marks=simulated, id="outputs"),
         pytest.param(["s = t => if w[h, j] == 0:\n                break\n            s = t"], {"zeros"}, "",
-                     marks=simulated, id="no filter holds a 0"),
+                     marks=simulated, id="filters"),
         pytest.param(["w[h, j] => min(w[h, j], float32(1e12))"], {"large filters"},
                      "wrong only where there are large numbers in the filters", id="large filters"),
         pytest.param(MULTIPLIES_ALL, {*NOT_FINITE}, "spoilt by what it does not read", id="multiplies all"),

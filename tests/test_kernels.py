@@ -151,9 +151,7 @@ def first_four(path):
     return [stage(f"depthwise1d/{path}/{name}") for name in ("naive", "coalesced", "shared", "warp_tiled")]
 
 
-@pytest.mark.parametrize(
-    ("path", "read", "written", "less"), [("forward", "x", "y", 20), ("input_grad", "dy", "dx", 15)]
-)
+@pytest.mark.parametrize("path, read, written, less", [("forward", "x", "y", 20), ("input_grad", "dy", "dx", 15)])
 def test_each_stage_keeps_its_promise(path, read, written, less):
     """What the docstrings say of one stage against the one before, counted on the paper's rows."""
     naive, coalesced, shared, warp = (one.xray(SMALL) for one in first_four(path))
