@@ -193,18 +193,6 @@ def test_the_counted_layers_are_small_and_do_the_same(problem):
     assert small.op == problem.op and small.main_path == problem.main_path
 
 
-def test_too_large_a_layer_names_one_that_fits():
-    problem = study.LAYERS["fused", "pwdw"][0]
-    with pytest.raises(study.OutOfMemory) as caught:
-        study.check_memory(problem, "pwdw", 1, 20_000_000)
-    text = str(caught.value)
-    assert "MB of GPU memory for x, w1, b1, w2, b2, y" in text
-    fits = layers.problem(text.split('--problem "')[1].split('"')[0])
-    assert fits.kind == "pwdw" and study.memory_needed(fits, "pwdw") <= 10_000_000
-    with pytest.raises(study.OutOfMemory, match="too little for any shape"):
-        study.check_memory(problem, "pwdw", 1, 100)
-
-
 # ------------------------------------------------------------------------------------------------------- the study
 
 

@@ -316,16 +316,27 @@ def test_a_whole_study_on_the_bench():
 # ---------------------------------------------------------------------------------------------------- memory
 
 
-def test_too_large_a_problem_says_how_much_and_names_a_shape_that_fits():
+@pytest.mark.parametrize(
+    "problem, free_mb, needs",
+    [
+        (PAPER, 512, "needs 805.3 MB of GPU memory for x, w, y"),
+        (study.LAYERS["fused", "pwdw"][0], 20, "MB of GPU memory for x, w1, b1, w2, b2, y"),
+    ],
+    ids=lambda one: getattr(one, "op", ""),
+)
+def test_too_large_a_problem_says_how_much_and_names_a_shape_that_fits(problem, free_mb, needs):
+    path = problem.main_path
     with pytest.raises(study.OutOfMemory) as caught:
-        study.check_memory(PAPER, "forward", 1, 512_000_000)
+        study.check_memory(problem, path, 1, free_mb * 10**6)
     text = str(caught.value)
-    assert "needs 805.3 MB of GPU memory for x, w, y" in text and "512.0 MB are free" in text
+    assert needs in text and f"{free_mb}.0 MB are free" in text
     shape = re.search(r'--problem "(.+)" \(([\d.]+) MB\)', text)
     fits = layers.problem(shape[1])
-    assert study.memory_needed(fits, "forward") <= 256_000_000
-    assert float(shape[2]) == pytest.approx(study.memory_needed(fits, "forward") / 1e6, abs=0.05)
-    study.check_memory(fits, "forward", 1, 512_000_000)
+    assert fits.op == problem.op and study.memory_needed(fits, path) <= free_mb * 10**6 / 2
+    assert float(shape[2]) == pytest.approx(study.memory_needed(fits, path) / 1e6, abs=0.05)
+    study.check_memory(fits, path, 1, free_mb * 10**6)
+    with pytest.raises(study.OutOfMemory, match="too little for any shape"):
+        study.check_memory(problem, path, 1, 16)
 
 
 # ---------------------------------------------------------------------------------------------------- spot check
