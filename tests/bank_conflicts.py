@@ -1,10 +1,9 @@
 """The bank conflicts that the roof stages are to have, from their layouts alone: exactly these, no others.
 
 Shared memory serves a 16-byte access 8 lanes at a time; two of them meet in a bank if their pieces of 16 bytes differ
-and leave the same remainder by 8. 4-byte accesses of the lanes l at words l * pitch meet gcd(pitch, 32) - 1 times.
+and leave the same remainder by 8; of 32 words those with the same remainder by 32.
 """
 
-import math
 import sys
 
 import numpy as np
@@ -15,17 +14,13 @@ LANES = np.arange(32)
 EACH = 20  # outputs of a lane in strips
 
 
-def wide_access(pieces):
-    """Conflicts of one 16-byte access: pieces (32,), -1 for a lane that takes no part."""
+def conflicts(places, banks=8):
+    """Those of one access: places (32,) of 16 bytes in 8 banks or of a word in 32; -1 of a lane that takes no part."""
     total = 0
-    for eight in np.asarray(pieces).reshape(4, 8):
-        banks = [piece % 8 for piece in set(eight[eight >= 0].tolist())]
-        total += max((banks.count(bank) for bank in banks), default=1) - 1
+    for some in np.asarray(places).reshape(-1, banks):
+        there = [place % banks for place in set(some[some >= 0].tolist())]
+        total += max(map(there.count, there), default=1) - 1
     return total
-
-
-def narrow_access(pitch):
-    return math.gcd(pitch, 32) - 1
 
 
 def expected(one, problem):
@@ -34,16 +29,10 @@ def expected(one, problem):
     return {"wide": rows, "channels": channels, "strips": of_strips, "flat": lambda *_: 0}[one.name](one, problem)
 
 
-def word_access(words):
-    """Conflicts of one 4-byte access: words (32,), -1 for a lane that takes no part."""
-    banks = [word % 32 for word in set(words[words >= 0].tolist())]
-    return max((banks.count(bank) for bank in banks), default=1) - 1
-
-
 def filters(problem):
     """Each lane reads its taps out of shared memory, a filter's window long; multiples of 4 never go there."""
     first, count = straight_line.window(problem.L, problem.K, problem.shift)
-    return 0 if problem.K % 4 == first % 4 == count % 4 == 0 else count * narrow_access(count)
+    return 0 if problem.K % 4 == first % 4 == count % 4 == 0 else count * conflicts(LANES * count, 32)
 
 
 def missing(problem):
@@ -52,13 +41,13 @@ def missing(problem):
     if not left:
         return 0
     if L % 4:
-        return L * word_access(np.where(LANES >= left, LANES * L, -1))
-    return L // 4 * wide_access(np.where(LANES >= left, LANES * (L // 4), -1))
+        return L * conflicts(np.where(LANES >= left, LANES * L, -1), 32)
+    return L // 4 * conflicts(np.where(LANES >= left, LANES * (L // 4), -1))
 
 
 def own_rows(problem):
     """32 lanes that go through their own rows, of no whole pieces, word by word."""
-    return problem.L * word_access(LANES * problem.L) if problem.L % 4 else 0
+    return problem.L * conflicts(LANES * problem.L, 32) if problem.L % 4 else 0
 
 
 def rows(one, problem):
@@ -69,7 +58,7 @@ def rows(one, problem):
 def channels(one, problem):
     """Two warps put their sums into shared memory, K words a lane, once; backward's first one also its filters."""
     blocks, count = one.launch(problem).blocks, straight_line.window(problem.L, problem.K, problem.shift)[1]
-    total = 2 * count * narrow_access(count)
+    total = 2 * count * conflicts(LANES * count, 32)
     if one.path == "backward":
         total += filters(problem) + -(-count // 4) * 4 * 3  # written word by word, 4 times an odd number of words apart
     steps = -(-problem.B * problem.H // 32)
@@ -96,9 +85,9 @@ def strips(one, problem):
         place = row * L + t0 - (row[0] * L + t0[0])
         kept = row < n
         own, r = np.where(kept, place, 0), np.where(kept, row - row[0], 0)
-        total += window(problem, shift) * wide_access(own // 4)
-        total += -(-K // 4) * wide_access(r * -(-K // 4))
-        total += sum(wide_access(np.where(kept & (t0 + 4 * m < L), own // 4 + m, -1)) for m in range(EACH // 4))
+        total += window(problem, shift) * conflicts(own // 4)
+        total += -(-K // 4) * conflicts(r * -(-K // 4))
+        total += sum(conflicts(np.where(kept & (t0 + 4 * m < L), own // 4 + m, -1)) for m in range(EACH // 4))
     return total
 
 
@@ -117,6 +106,6 @@ def channel_strips(one, problem):
     for first in range(0, total, 32):
         strip = first + LANES
         place = (strip // of_row - first // of_row) * pitch + (strip % of_row - first % of_row) * (each // 4)
-        found += window(problem, shift, each) * wide_access(np.where(strip < total, place, 0))
-        assert wide_access(LANES * (each // 4)) == 0
+        found += window(problem, shift, each) * conflicts(np.where(strip < total, place, 0))
+        assert conflicts(LANES * (each // 4)) == 0
     return problem.H * found
