@@ -3,22 +3,21 @@
 There maps are small, so that each band, strip or block is a short one: here they are as long as in large layers.
 """
 
+import re
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from compiler import needs_compiler
 
-from dwlab.compiler import inspect
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
-from dwlab.kernels.depthwise2d import bands
+from dwlab.kernels.depthwise2d import bands, columns
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import gpu
 from dwlab.kernels.tiling.gpu import Gpu
-from dwlab.problems import networks
+from dwlab.problems import layers, networks
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.target import cuda
 
@@ -150,25 +149,72 @@ def test_the_fast_stages_take_every_depthwise_layer_of_the_mobilenets(network, d
                 assert stage(name).launch(one.problem).blocks > 0
 
 
-@needs_compiler
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("registers", layer(1, 96, 28, 28, 5, dtype="float16", bias=True)),
-        ("planes", layer(1, 96, 28, 28, layout="NCHW", bias=True, activation="relu6", residual=True)),
-        ("planes", layer(1, 96, 28, 28, 5, 2, layout="NCHW", dtype="float16")),
-        ("toeplitz", layer(32, 128, 56, 56, 31, layout="NCHW", dtype="float16")),
-        ("blocked", layer(32, 128, 56, 56, 31, layout="NCHW", bias=True)),
-        ("blocked", layer(1, 2, 20, 20, 63, layout="NCHW")),
-        ("int8", layer(1, 96, 28, 28, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-7)),
-    ],
-    ids=str,
-)
-def test_compiled_nothing_spills_and_nothing_is_float64(name, problem):
-    found = inspect.compile(stage(name), problem=problem, cc="9.0")
-    assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
-    if name == "int8":
-        assert any(opcode.startswith("IDP.4A") for opcode in found.opcodes)
-    elif name == "planes":
-        wide = [count for opcode, count in found.accesses("global").items() if "128" in opcode]
-        assert sum(wide) >= 2 and not found.accesses("generic")
+# ---- columns: tiles, strips and blocks that small problems do not reach
+
+COLUMNS, STRIPS = stage("columns"), module("columns")
+ANY = """
+N=1 C=4 H=16 W=8 K=3 NHWC bias relu6: 4 8 3 2 2
+N=2 C=12 H=17 W=11 K=3 NHWC bias residual: 4 8 3 4 2
+N=2 C=10 H=17 W=11 K=3 NHWC float16 bias relu: 4 6 3 3 2
+N=3 C=6 H=14 W=7 K=3 NHWC bfloat16 residual: 2 7 9 3 4
+N=1 C=8 H=14 W=7 K=3 NHWC relu: 4 7 1 4 1
+N=9 C=6 H=5 W=5 K=3 stride 2 NHWC bias: 2 3 7 2 2
+N=1 C=4 H=13 W=12 K=3 stride 2 NHWC float16: 3 3 4 2 1
+N=1 C=4 H=12 W=9 K=5 NHWC bias gelu: 2 9 4 1 3
+N=1 C=6 H=9 W=11 K=7 stride 2 NHWC float16 bias residual: 3 4 3 3 2
+N=1 C=4 H=11 W=13 K=2 stride 3 NHWC: 2 2 2 2 2
+N=1 C=4 H=20 W=20 K=3 stride 6 padding 2 NHWC float16: 2 3 2 2 1
+N=1 C=4 H=9 W=9 K=4 padding 3 NHWC: 3 5 2 2 2
+N=1 C=4 H=9 W=8 K=3 padding 0 NHWC bias: 4 4 5 2 1
+"""  # a layer: the arguments of `tile_of`
+
+
+@pytest.mark.parametrize("text", ANY.strip().splitlines())
+def test_any_tile_is_right_and_its_formula_equals_the_count(text):
+    """Strips and runs that the map ends in the middle of, rows that wait in any number, blocks that are not full."""
+    sizes, tile = text.split(":")
+    problem, given = layers.problem(sizes), STRIPS.tile_of(*map(int, tile.split()))
+    one = COLUMNS.with_config(given)
+    assert one.launch(problem).block == STRIPS.block(given)
+    right(one, problem)
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("first", [0, -1, -3])
+@pytest.mark.parametrize(("step", "times", "count"), [(2, 3, 4), (5, 1, 6), (4, 2, 3), (1, 4, 1)])
+def test_sides_are_where_some_and_where_all_lie_inside(size, first, step, times, count):
+    a, b, c, d = columns.sides(size, first, step, times, count)
+    assert 0 <= a <= b <= c <= d <= count
+    for j in range(count):
+        inside = [0 <= first + t * step + j < size for t in range(times)]
+        assert not any(inside) or a <= j < d
+        assert all(inside) == (b <= j < c)
+
+
+def test_rows_and_columns_between_the_filters_are_not_read():
+    assert columns.rows_of(layer(1, 2, 20, 20, 2, 3, padding=0), 3) == [0, 1, 3, 4, 6, 7]
+    assert columns.columns_of(layer(1, 2, 20, 20, 2, 3, padding=0), 2) == [0, 1, 3, 4]
+    assert columns.rows_of(layer(1, 2, 4, 4), 4) == [1, 2, 3, 4]  # those above and below the map, nobody's
+
+
+def test_the_schedule_is_what_the_modules_docstring_shows():
+    steps = list(map(str, columns.schedule(layer(1, 64, 28, 28), run=2, rows=2, ahead=2)))
+    shown = re.findall(r"^    (\w+\(.*\))$", columns.__doc__, re.M)
+    assert len(shown) == 6 and steps[:6] == shown
+    assert [step.partition("(")[0] for step in steps[6:]] == ["Load", "Accumulate", "Accumulate", "Accumulate"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("network", networks.NETWORKS)
+@pytest.mark.parametrize("batch", [1, 32])
+def test_layers_of_networks_get_tiles_that_the_registers_hold_and_blocks_with_few_idle(network, dtype, batch):
+    found = networks.network(network, batch=batch, layout="NHWC", dtype=dtype).layers
+    taken = {one.problem for one in found if isinstance(one.problem, DepthwiseConv2d)}
+    for problem in taken:
+        assert COLUMNS.supports(problem)
+        chosen, how = COLUMNS.config(problem), COLUMNS.launch(problem)
+        assert how.block == STRIPS.block(chosen) and how.threads <= STRIPS.THREADS
+        columns_read, ahead = (chosen.thread_n - 1) * problem.stride + problem.K, chosen.pipeline_stages
+        words = ahead * columns_read * (2 if dtype == "float32" else 1) + 2 * problem.K**2
+        assert words <= STRIPS.WAITING or ahead == 1
+        assert STRIPS.working(problem, batch, chosen) > 0.55 * how.blocks * how.threads, (problem, chosen)

@@ -29,7 +29,7 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import ptx
 from dwlab.kernels.registry import StageError
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
+from dwlab.problems import PAPER, SMALL, DepthwiseConv1d, layers
 from dwlab.training import small_kernels
 
 WIDE = "depthwise1d/forward/wide"
@@ -371,6 +371,70 @@ def test_no_stage_spills_and_only_naive_computes_in_float64(case):
             doubles = [name for name in one.opcodes if re.match(r"D(ADD|MUL|FMA|SETP|MNMX|MMA)|.*\.F64", name)]
             assert bool(doubles) == bool(one.float64_instructions), (one.name, doubles)
             assert one.accesses("global") and not one.accesses("local") and not one.accesses("generic"), one.name
+
+
+LAYERS = """
+depthwise2d/forward/registers N=1 C=96 H=28 W=28 K=5 NHWC float16 bias
+depthwise2d/forward/planes N=1 C=96 H=28 W=28 K=3 NCHW bias relu6 residual
+depthwise2d/forward/planes N=1 C=96 H=28 W=28 K=5 stride 2 NCHW float16
+depthwise2d/forward/toeplitz N=32 C=128 H=56 W=56 K=31 NCHW float16
+depthwise2d/forward/blocked N=32 C=128 H=56 W=56 K=31 NCHW bias
+depthwise2d/forward/blocked N=1 C=2 H=20 W=20 K=63 NCHW
+depthwise2d/forward/int8 N=1 C=96 H=28 W=28 K=3 NHWC int8 bias relu zero_x=3 zero_y=-7
+depthwise2d/forward/columns N=32 C=128 H=28 W=28 K=3 NHWC float16 bias relu6
+depthwise2d/forward/columns N=32 C=64 H=31 W=31 K=3 NHWC bias relu6 residual
+depthwise2d/forward/columns N=1 C=64 H=28 W=28 K=7 NHWC bias
+depthwise2d/forward/columns N=1 C=96 H=28 W=28 K=3 stride 2 NHWC float16 bias relu6
+pointwise/forward/split N=1 C=960 F=160 H=7 W=7 NHWC float16 bias relu6
+pointwise/forward/split N=1 C=1024 F=256 H=7 W=7 NHWC bias relu6
+pointwise/forward/split N=1 C=2048 F=512 H=7 W=7 NHWC bias relu6
+pointwise/forward/tensor N=32 C=32 F=192 H=28 W=28 NHWC float16 bias relu6
+pointwise/forward/tensor N=32 C=728 F=728 H=14 W=14 NHWC bias relu
+pointwise/forward/tensor N=32 C=128 F=128 H=56 W=56 NHWC bias relu
+pointwise/forward/dp4a N=1 C=64 F=64 H=8 W=8 NHWC int8 bias relu zero_x=-128
+pointwise/forward/int8 N=1 C=256 F=256 H=7 W=7 NHWC int8 bias relu zero_x=-128
+pointwise/forward/int8 N=1 C=64 F=128 H=56 W=56 NHWC int8 bias relu zero_x=-128 zero_y=-128
+pointwise/forward/int8 N=32 C=384 F=64 H=14 W=14 NHWC int8 bias residual m_r=0.7
+pointwise/forward/int8 N=32 C=728 F=728 H=14 W=14 NHWC int8 bias residual zero_x=-128 m_r=0.7
+fused/dwpw/int8 N=1 C=64 H=14 W=14 K=3 NHWC int8 bias zero_x=3 -> N=1 C=64 F=64 H=14 W=14 NHWC int8 bias
+fused/dwpw/int8 N=32 C=728 H=14 W=14 K=3 NHWC int8 relu zero_x=3 zero_y=-128 -> \
+                N=32 C=728 F=728 H=14 W=14 NHWC int8 bias zero_x=-128
+fused/pwdw/int8 N=1 C=96 F=96 H=14 W=14 NHWC int8 relu zero_y=-128 -> \
+                N=1 C=96 H=14 W=14 K=3 NHWC int8 bias residual zero_x=-128 m_r=0.7
+fused/pwpw/int8 N=1 C=96 F=384 H=14 W=14 NHWC int8 relu zero_y=-128 -> \
+                N=1 C=384 F=96 H=14 W=14 NHWC int8 bias residual zero_x=-128 m_r=0.7
+sparse/forward/tensor N=8 C=768 F=768 H=32 W=16 NHWC float16 bias 2:4
+sparse/forward/tensor N=8 C=768 F=768 H=32 W=16 NHWC float16 bias 64:2:16
+sparse/forward/rows N=8 C=768 F=768 H=32 W=16 NCHW float16 bias 2:4
+sparse/forward/rows N=8 C=768 F=768 H=32 W=16 NCHW float16 bias 64:2:16
+"""
+"""Stage and layer: small ones, and such as get the largest tiles of networks."""
+OPCODES = {"dp4a": "IDP.4A", "depthwise2d/forward/int8": "IDP.4A", "int8": "IMMA.16832.S8"}
+
+
+@needs_compiler
+@pytest.mark.family(0.05, by=("id",))
+@pytest.mark.parametrize(("id", "text"), [line.split(maxsplit=1) for line in LAYERS.strip().splitlines()])
+def test_no_stage_of_layers_spills_or_computes_in_float64(id, text):
+    problem, one, name = layers.problem(text), registry.stage(id), id.rpartition("/")[2]
+    found = inspect.compile(one, problem=problem, cc="9.0")
+    assert (found.spill_stores, found.spill_loads, found.local_bytes, found.float64_instructions) == (0, 0, 0, 0)
+    assert found.occupancy.blocks_per_sm >= 1 and not found.accesses("local")
+    if opcode := OPCODES.get(id, OPCODES.get(name)):
+        assert found.sass is None or any(one.startswith(opcode) for one in found.opcodes)
+    assert one.op != "sparse" or "mma.sp::ordered_metadata.sync.aligned.m16n8k32" in found.ptx
+    if name in ("planes", "columns"):
+        assert not found.accesses("generic")
+    accesses = found.accesses("global")
+    if name == "planes":
+        assert sum(count for opcode, count in accesses.items() if "128" in opcode) >= 2
+    if name == "columns":  # two channels of a thread in one access, and all multiply-adds written out
+        loads = [opcode for opcode in accesses if opcode.startswith(("LDG", "STG"))]
+        assert loads and all((".64" in opcode) == (problem.dtype == "float32") for opcode in loads)
+        tile = one.config(problem)
+        assert not found.accesses("shared") and found.ffma >= tile.thread_n * tile.thread_m * 2 * problem.K**2
+    if id == "pointwise/forward/tensor" and problem.dtype == "float16":  # the chosen tile counts on so many
+        assert found.registers <= one.tiles.resources(problem.kernel_key, one.config(problem)).registers
 
 
 @cuda.jit

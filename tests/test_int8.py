@@ -421,26 +421,3 @@ def test_a_block_with_helpers_has_registers_for_all_of_them(K):
     takes = Resources(config.threads, found.registers, found.dynamic_shared_bytes)
     assert config.helper_warps > 0 and H200.blocks_per_sm(takes) > 0
     assert found.spill_stores == found.spill_loads == found.local_bytes == 0
-
-
-@needs_compiler
-# Small ones; warps of several rows or columns of products, which no small problem is given.
-@each("""
-    pointwise/forward/dp4a  N=1 C=64 F=64 H=8 W=8 bias relu zero_x=-128
-    pointwise/forward/int8  N=1 C=256 F=256 H=7 W=7 bias relu zero_x=-128
-    fused/dwpw/int8         N=1 C=64 H=14 W=14 K=3 bias zero_x=3 -> N=1 C=64 F=64 H=14 W=14 bias
-    pointwise/forward/int8  N=1 C=64 F=128 H=56 W=56 bias relu zero_x=-128 zero_y=-128
-    pointwise/forward/int8  N=32 C=384 F=64 H=14 W=14 bias residual m_r=0.7
-    pointwise/forward/int8  N=32 C=728 F=728 H=14 W=14 bias residual zero_x=-128 m_r=0.7
-    fused/dwpw/int8         N=32 C=728 H=14 W=14 K=3 relu zero_x=3 zero_y=-128 -> \
-                            N=32 C=728 F=728 H=14 W=14 bias zero_x=-128
-    fused/pwdw/int8         N=1 C=96 F=96 H=14 W=14 relu zero_y=-128 -> \
-                            N=1 C=96 H=14 W=14 K=3 bias residual zero_x=-128 m_r=0.7
-    fused/pwpw/int8         N=1 C=96 F=384 H=14 W=14 relu zero_y=-128 -> \
-                            N=1 C=384 F=96 H=14 W=14 bias residual zero_x=-128 m_r=0.7
-""")
-def test_they_compile_without_spills_to_instructions_for_int8(id, sizes):
-    found = inspect.compile(id, problem=problem_of(sizes), cc="9.0")
-    assert found.spill_stores == found.spill_loads == found.local_bytes == 0
-    opcode = "IDP.4A" if id.endswith("dp4a") else "IMMA.16832.S8"
-    assert found.sass is None or any(name.startswith(opcode) for name in found.opcodes)

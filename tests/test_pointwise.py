@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from compiler import needs_compiler
 from launched import counts, launched, right_and_counted
 
-from dwlab.compiler import inspect
 from dwlab.kernels import registry
 from dwlab.kernels.parts import mma_tf32
 from dwlab.kernels.pointwise import forward_3_registers, split_k, tensor_tiles
@@ -16,7 +14,7 @@ from dwlab.problems.layers import Pointwise
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 
 
-TENSOR, SPLIT = registry.stage("pointwise/forward/tensor"), registry.stage("pointwise/forward/split")
+TENSOR, SPLIT, REGISTERS = (registry.stage(f"pointwise/forward/{name}") for name in ("tensor", "split", "registers"))
 
 
 def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=False):
@@ -37,13 +35,18 @@ def of(N, C, F, H, W, layout, dtype, bias=True, activation="relu6", residual=Fal
         (of(1, 44, 70, 5, 9, "NHWC", "float32"), (128, 128, 64, 64, 32)),  # steps in halves, as the next
         (of(1, 44, 104, 10, 7, "NHWC", "float32", residual=True), (192, 192, 48, 96, 32)),
         (of(1, 36, 70, 10, 5, "NHWC", "float32", residual=True), (192, 128, 48, 64, 32)),
+        (of(1, 20, 132, 5, 13, "NHWC", "float32", residual=True), (128, 128, 8, 8)),
+        (of(1, 20, 70, 9, 9, "NHWC", "float32"), (64, 128, 8, 8)),
+        (of(2, 20, 72, 7, 9, "NCHW", "float32"), (128, 64, 8, 8)),
+        (of(2, 36, 70, 4, 20, "NCHW", "float32", residual=True), (64, 64, 8, 4)),
     ],
     ids=str,
 )
-def test_large_tiles_on_tensor_cores_are_right_and_counted(layer, tile):
-    one = TENSOR.with_config(tensor_tiles.config_of(layer, *tile))
-    seen = right_and_counted(one, layer)
-    assert seen.bank_conflicts == 0
+def test_large_tiles_of_products_and_of_multiply_adds_are_right_and_counted(layer, tile):
+    products = len(tile) == 5
+    one, tiles = (TENSOR, tensor_tiles) if products else (REGISTERS, forward_3_registers)
+    seen = right_and_counted(one.with_config(tiles.config_of(layer, *tile)), layer)
+    assert not products or seen.bank_conflicts == 0
 
 
 @counts
@@ -56,22 +59,6 @@ def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(chunk, dep
     assert worst <= 1
     assert one.launch(layer).shared_bytes == 4 * depth * 64 * chunk  # no spare words
     assert seen.bank_conflicts == seen.copied_again == 0
-
-
-@counts
-@pytest.mark.parametrize(
-    ("layer", "tile"),
-    [
-        (of(1, 20, 132, 5, 13, "NHWC", "float32", residual=True), (128, 128, 8, 8)),
-        (of(1, 20, 70, 9, 9, "NHWC", "float32"), (64, 128, 8, 8)),
-        (of(2, 20, 72, 7, 9, "NCHW", "float32"), (128, 64, 8, 8)),
-        (of(2, 36, 70, 4, 20, "NCHW", "float32", residual=True), (64, 64, 8, 4)),
-    ],
-    ids=str,
-)
-def test_large_tiles_of_multiply_adds_are_right_and_counted(layer, tile):
-    one = registry.stage("pointwise/forward/registers").with_config(forward_3_registers.config_of(layer, *tile))
-    right_and_counted(one, layer)
 
 
 @counts
@@ -102,27 +89,6 @@ def test_many_images_get_large_tiles_and_one_gets_many_blocks():
             one = replace(layer, N=1)
             few = TENSOR.config(one)
             assert few.block_m * few.block_n <= 64 * 64 and TENSOR.launch(one).blocks > 64
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("split", of(1, 960, 160, 7, 7, "NHWC", "float16")),
-        ("split", of(1, 1024, 256, 7, 7, "NHWC", "float32")),  # 16 warps, that would take 130 registers a thread
-        ("split", of(1, 2048, 512, 7, 7, "NHWC", "float32")),
-        ("tensor", of(32, 32, 192, 28, 28, "NHWC", "float16")),  # the largest tile
-        ("tensor", of(32, 728, 728, 14, 14, "NHWC", "float32", True, "relu")),  # warps of 48 x 96 sums
-        ("tensor", of(32, 128, 128, 56, 56, "NHWC", "float32", True, "relu")),  # of 64 x 64
-    ],
-    ids=str,
-)
-def test_no_register_is_spilled(name, layer):
-    found = inspect.compile(f"pointwise/forward/{name}", problem=layer, cc="9.0")
-    assert found.local_bytes == found.spill_stores == found.spill_loads == found.float64_instructions == 0
-    assert found.occupancy.blocks_per_sm >= 1 and not found.accesses("local")
-    if name == "tensor" and layer.dtype == "float16":  # the chosen tile counts on so many
-        assert found.registers <= tensor_tiles.resources(layer.kernel_key, TENSOR.config(layer)).registers
 
 
 def test_a_step_is_computed_in_halves_where_its_products_would_not_find_registers():

@@ -7,14 +7,12 @@ from dataclasses import replace
 import edits
 import numpy as np
 import pytest
-from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from launched import counts, right_and_counted
 from mutated import judged, mutate
 from parts import most, part
 
-from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.registry import StageError
@@ -219,17 +217,6 @@ def test_no_wrong_kernel_is_accepted(id, old, new, module):
     verdict = judged(mutate(id, old, new, module), registry.stage(id).dtypes[0], looked_into=0)
     assert not verdict.passed
     assert not {"raises", "cannot be interpreted"} & set(verdict.patterns), verdict
-
-
-@needs_compiler
-@pytest.mark.parametrize("stage", [TENSOR, ROWS], ids=lambda one: one.name)
-@pytest.mark.parametrize("form", ["2:4", "64:2:16"])
-def test_the_larger_tiles_keep_their_sums_in_registers(form, stage):
-    layout = "NCHW" if stage is ROWS else "NHWC"
-    layer = SparsePointwise(8, 768, 768, 32, 16, layout, bias=True, pattern=form)
-    made = inspect.compile(stage, problem=layer, cc="9.0")
-    assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
-    assert "mma.sp::ordered_metadata.sync.aligned.m16n8k32" in made.ptx
 
 
 def test_the_roofline_says_where_sparse_filters_can_pay():
