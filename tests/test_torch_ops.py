@@ -223,15 +223,23 @@ BAD = [
 ]
 
 
+NO_STAGES = [
+    ("nave", "no path has a stage 'nave'. The nearest is 'naive'"),
+    ({"forwards": "naive"}, "stages has a path 'forwards'. The nearest is 'forward'"),
+    ({"forward": "nave"}, "there is no stage 'nave' of forward. The nearest is 'naive'"),
+    ({"forward": 3}, "stages['forward'] is 3: give a stage's name, or None for the best one"),
+    (["naive"], "stages=['naive']: give a stage's name, a mapping from path to name, or None"),
+]
 TAKEN = ("on meta", "has shape (0,", "resolve_neg")  # by the operator: PyTorch gives it an empty one, or the negative
 
 
 @pytest.mark.parametrize(
     ("function", "changed", "message"),
     [(dispatch.forward, *bad) for bad in BAD]
-    + [(depthwise_conv1d, *bad) for bad in BAD if not any(one in bad[1] for one in TAKEN)],
+    + [(depthwise_conv1d, *bad) for bad in BAD if not any(one in bad[1] for one in TAKEN)]
+    + [(depthwise_conv1d, {"stages": given}, message) for given, message in NO_STAGES],
 )
-def test_bad_tensors_are_named_with_what_to_do(function, changed, message):
+def test_bad_tensors_and_stages_are_named_with_what_to_do(function, changed, message):
     given = {"x": X, "w": W, "padding": "same", **changed}
     with pytest.raises(DispatchError, match=re.escape(message)):
         function(**given)
@@ -258,21 +266,6 @@ def test_bad_tensors_of_dispatch(path, changed, message):
     more = {name: value for name, value in changed.items() if name not in names}
     with pytest.raises(DispatchError, match=re.escape(message)):
         getattr(dispatch, path)(*(given[name] for name in names), padding="same", **more)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("nave", "no path has a stage 'nave'. The nearest is 'naive'"),
-        ({"forwards": "naive"}, "stages has a path 'forwards'. The nearest is 'forward'"),
-        ({"forward": "nave"}, "there is no stage 'nave' of forward. The nearest is 'naive'"),
-        ({"forward": 3}, "stages['forward'] is 3: give a stage's name, or None for the best one"),
-        (["naive"], "stages=['naive']: give a stage's name, a mapping from path to name, or None"),
-    ],
-)
-def test_stages_that_do_not_exist(given, message):
-    with pytest.raises(DispatchError, match=re.escape(message)):
-        depthwise_conv1d(X, W, "same", stages=given)
 
 
 def test_the_operator_takes_tensors_only():

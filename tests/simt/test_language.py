@@ -95,15 +95,6 @@ def test_of_several_signatures_the_best_is_taken():
     assert run(add, 1, np.float64, args=(1.0, 2**-25))[0] == 1.0 + 2**-25
 
 
-def test_a_signature_refuses_other_arrays():
-    @cuda.jit(void(float32[:]))
-    def keep(out):
-        out[cuda.grid(1)] = 1
-
-    with pytest.raises((TypeError, simt.SimtError)):
-        run(keep, 4, np.int32)
-
-
 # --- launches -------------------------------------------------------------------------------------
 
 
@@ -126,28 +117,25 @@ def test_launch_forms():
     assert out.tolist() == [1] * 64
 
 
-def test_a_kernel_without_launch_configuration_says_so():
-    with pytest.raises((ValueError, simt.SimtError), match=r"\[.*grid|blockspergrid|configuration"):
-        bare(np.zeros(3, np.int64))
+REFUSED = {
+    "other arrays": (lambda: run(cuda.jit(void(float32[:]))(bare.py_func), 4, np.int32), TypeError, ""),
+    "no configuration": (lambda: bare(np.zeros(3, np.int64)), ValueError, r"\[.*grid|blockspergrid|configuration"),
+    "no argument": (lambda: bare[1, 1](), TypeError, "argument"),
+    "two arguments": (lambda: bare[1, 1](np.zeros(1, np.int64), 2), TypeError, "argument"),
+    "a result": (lambda: kernel_of("out", "return out[0]")[1, 1](np.zeros(1)), TypeError, "return"),
+}
 
 
-def test_wrong_number_of_arguments():
-    with pytest.raises(TypeError, match="argument"):
-        bare[1, 1]()
-    with pytest.raises(TypeError, match="argument"):
-        bare[1, 1](np.zeros(1, np.int64), 2)
+@pytest.mark.parametrize("launch, error, says", REFUSED.values(), ids=REFUSED)
+def test_a_launch_that_is_refused(launch, error, says):
+    with pytest.raises(error if says == "argument" else (error, simt.SimtError), match=says):
+        launch()
 
 
 def test_default_arguments():
     add = kernel_of("out, amount=5", "out[cuda.grid(1)] = amount")
     assert run(add, 2).tolist() == [5, 5]
     assert run(add, 2, args=(6,)).tolist() == [6, 6]
-
-
-def test_a_kernel_returns_nothing():
-    gives = kernel_of("out", "return out[0]")
-    with pytest.raises((TypeError, simt.SimtError), match="return"):
-        gives[1, 1](np.zeros(1))
 
 
 # --- kernels of a few lines -----------------------------------------------------------------------
