@@ -107,15 +107,20 @@ def test_metadata_that_do_not_ascend_are_refused():
         references.reference(layer, "forward", given)
 
 
-@pytest.mark.parametrize("stage", [NAIVE, COLUMNS, TENSOR], ids=lambda one: one.name)
-@settings(max_examples=most(6 if target.mode == "simulated" else 2), deadline=None)
+@pytest.mark.parametrize(
+    "layout, stage",
+    [("NHWC", one) for one in (NAIVE, COLUMNS, TENSOR)] + [("NCHW", one) for one in (NAIVE, ROWS, WGMMA_ROWS)],
+    ids=lambda one: getattr(one, "name", one),
+)
+@settings(max_examples=most(8 if target.mode == "simulated" else 2), deadline=None)
 @given(
-    FORMS, st.integers(1, 3), st.integers(1, 60), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
+    FORMS, st.integers(1, 3), st.integers(1, 99), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
     st.sampled_from(layers.ACTIVATIONS),
 )  # fmt: skip
-def test_any_layer_is_right_and_counted(stage, form, N, half_c, half_f, W, bias, residual, activation):
-    C, F = (2 * half_c, 2 * half_f) if stage is not NAIVE else (half_c, half_f)
-    layer = of(C, F, 1, W, form, N, bias, activation, residual)
+def test_any_layer_is_right_and_counted(layout, stage, form, N, C, F, W, bias, residual, activation):
+    if stage is not NAIVE:  # the others are for whole pairs
+        C, F, W = (2 * C, 2 * F, W) if layout == "NHWC" else (C, 2 * F, 2 * W)
+    layer = of(C, F, 1, W, form, N, bias, activation, residual, layout)
     right_and_counted(stage, layer if stage.supports(layer) else replace(layer, pattern="2:4"))
 
 
@@ -130,17 +135,6 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
     one = TENSOR.with_config(tensor_tiles.config_of(layer, *shape, depth))
     seen = right_and_counted(one, layer)
     assert layer.chooses or seen.bank_conflicts == 0
-
-
-@settings(max_examples=most(12 if target.mode == "simulated" else 4), deadline=None)
-@given(
-    FORMS, st.integers(1, 3), st.integers(1, 99), st.integers(1, 45), st.integers(1, 40), st.booleans(), st.booleans(),
-    st.sampled_from(layers.ACTIVATIONS),
-)  # fmt: skip
-def test_any_layer_channel_by_channel_is_right_and_counted(form, N, C, half_f, half_w, bias, residual, activation):
-    layer = of(C, 2 * half_f, 1, 2 * half_w, form, N, bias, activation, residual, "NCHW")
-    for stage in (NAIVE, ROWS, WGMMA_ROWS):
-        right_and_counted(stage, layer if stage.supports(layer) else replace(layer, pattern="2:4"))
 
 
 @counts
