@@ -104,7 +104,6 @@ def kernel(layer):
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, images):
-        ptx.grid_dependency_wait()
         x_tile = cuda.shared.array(X_WORDS, float32, 16)
         f_tile = cuda.shared.array(F_WORDS, float32, 16)
         sums = cuda.local.array(16, float32)
