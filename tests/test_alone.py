@@ -77,6 +77,15 @@ def test_rows_of_each_type_that_no_lesson_teaches_run_alone(one, dtype):
         executed(file_of(one, problem_of(one, None, f"2,3,40,5,same,{dtype}")), one.id)["main"]()
 
 
+REST = [one for one in registry.stages() if one.op != "depthwise1d" and one not in TAUGHT]
+
+
+@simulated
+@pytest.mark.parametrize("one", [one for one in REST if one.name not in ("wgmma", "tma")], ids=lambda one: one.id)
+def test_layers_that_no_lesson_teaches_run_alone(one):
+    executed(file_of(one), one.id)["main"]()
+
+
 @pytest.mark.parametrize("way", ["break", "continue"])
 def test_a_loop_that_is_left_stays_one_and_a_short_one_is_written_out(way):
     loop = f"for k in range(1):\n    if x[k] > 0:\n        {way}\n    y[k] = 1"

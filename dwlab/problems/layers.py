@@ -520,7 +520,8 @@ def examples(op: str, path: str) -> tuple[Problem, ...]:
             pointwise = Pointwise(1, 32, 32, 14, 14, **relu)
             pairs = {"dwpw": (depthwise, pointwise), "pwdw": (pointwise, depthwise), "pwpw": (pointwise, pointwise)}
             found.append({"depthwise2d": depthwise, "pointwise": pointwise}.get(op) or Fused(*pairs[path]))
-    return tuple(found)
+    large = DepthwiseConv2d(1, 32, 14, 14, 9, layout="NCHW", bias=True, activation="relu")
+    return (*found, large) if op == "depthwise2d" else tuple(found)
 
 
 def problem(text: str | Problem) -> Problem:
