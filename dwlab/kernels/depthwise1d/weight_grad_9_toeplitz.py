@@ -26,11 +26,11 @@ from dwlab.kernels.depthwise1d.lag_products import EDGE, multiplying, plan_of, s
 from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.parts.mma_tf32 import FEWEST
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
+from dwlab.kernels.tiling.gpu import MULTIPROCESSORS
 from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
 from dwlab.target import cuda
 
 FEW, TAPS = 4, 256  # tiles, and their taps together, that a block takes rather than a second launch
-SMS = 132  # of an H200
 RESIDENT = ((6, 768), (12, 512), (16, 384))  # tiles of a warp at most, and threads for whose registers there is room
 
 
@@ -154,9 +154,9 @@ def shares(problem):
     first, stop = useful(problem.L, problem.K, problem.shift)
     one = plan_of(problem.L, stop - first, problem.shift - first, problem.dtype)
     items, chunks = -(-problem.B // one.side) * one.pieces, -(-(stop - first) // one.taps)
-    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= SMS)
+    few = items <= FEW and (items * one.taps <= TAPS or problem.H * chunks >= MULTIPROCESSORS)
     threads = next(threads for most, threads in RESIDENT if one.tiles <= most)
-    room = SMS * (threads // one.threads) // (problem.H * chunks)  # a block more would find the others done
+    room = MULTIPROCESSORS * (threads // one.threads) // (problem.H * chunks)  # a block more would find the others done
     return one, 1 if few else max(1, min(items, room)), chunks
 
 
