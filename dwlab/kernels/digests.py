@@ -25,7 +25,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 REGISTRY = "dwlab.kernels.registry"
 
 BESIDE = {"zero": "fill_zero", "parts": "add_parts"}
-"""Kernels of the registry that are launched, too, where a stage's Launch(…) has such a keyword; not that of long sums."""
+"""Kernels of the registry that are launched, too, where a stage's Launch(…) has such a keyword; not of long sums."""
 
 CONSTANTS_ONLY = (
     REGISTRY, "dwlab.problems", "dwlab.problems.layers", "dwlab.problems.networks", "dwlab.gpu.target", "dwlab.target",
