@@ -241,6 +241,38 @@ def grid(runs: Sequence[Record]) -> Markdown:
     ])  # fmt: skip
 
 
+def short(runs: Sequence[Record]) -> Markdown:
+    """Short convolutions of models: each shape, type, layout and path against a copy as large and PyTorch's best."""
+    rows, used = records.newest_rows(
+        "short",
+        lambda row: (
+            *(row[name] for name in ("path", "dtype", "layout", "form")),
+            row["stage"] == "short_conv",
+            *row["problem"].values(),
+        ),
+        runs,
+    )
+    if not used:
+        return NONE
+    columns = [
+        Col("B, H, L, K", lambda one: ", ".join(f"{one['problem'][name]:,}" for name in "BHLK"), left=True),
+        Col("dtype", lambda one: one["dtype"], left=True),
+        Col("layout", lambda one: one["layout"], left=True),
+        Col("path", lambda one: " with ".join(filter(None, (one["path"], one["form"]))), left=True),
+        Col("kernel", lambda one: one["stage"], left=True),
+        Col("time (µs)", lambda one: one.get("time_us"), rounded),
+        Col("of copy", lambda one: one.get("fraction_of_copy"), percent),
+        Col("baseline (µs)", lambda one: one.get("peer_time_us"), rounded),
+        Col("× baseline", lambda one: one.get("speedup_vs_peer"), lambda ratio: times(ratio, slower=True)),
+        Col("which", lambda one: one.get("peer"), left=True),
+    ]
+    order = sorted(rows, key=lambda one: (*(-one["problem"][name] for name in "LB"), DTYPES.index(one["dtype"]),
+                                          one["layout"], PATHS.index(one["path"])))  # fmt: skip
+    return of_rows(
+        columns, order, [f"Causal, TF32 off; the convolution alone but where it says so. {measured_on(used)}"]
+    )
+
+
 def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
     """A run and its row for each drawn shape and path, the newest that has any time."""
     found: dict[tuple[Any, ...], tuple[Record, Row]] = {}
@@ -368,5 +400,6 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
 TABLES = {
     "ceilings": ceilings, "depthwise1d": ladder, "depthwise1d/total": totals, "depthwise1d/grid": grid,
     **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in THREE},
-    "depthwise1d/drawn": drawn, "predicted": predicted, "predicted/another": lambda runs: another(),
+    "depthwise1d/drawn": drawn, "depthwise1d/short": short, "predicted": predicted,
+    "predicted/another": lambda runs: another(),
 }  # fmt: skip

@@ -164,6 +164,12 @@ SECTIONS: dict[str, Any] = {
         "Grid", _KERNEL, _TIMED, _BESIDE, text="stage", positive="copy_bound_us",
         maybe_positive="fraction_of_copy fma_bound_us",
     ),
+    # A path of a short convolution of a model: as `grid`, or the operator short_conv. layout: BHL or BLH; form: what is
+    # fused.
+    "short": _row(
+        "Short", _KERNEL, _TIMED, _BESIDE, text="stage layout form", positive="copy_bound_us",
+        maybe_positive="fraction_of_copy fma_bound_us",
+    ),
     # One path of a drawn shape. times: of every stage that takes it, id -> µs, or of two that are launched one after
     # the other, "ID, ID"; kernels: empty in all records.
     "shapes": _row("Shape", _KERNEL, _BESIDE, object="times", maybe_object="kernels", maybe_text="failure"),
