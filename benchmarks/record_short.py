@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import shapes
-from recording import Parser, beside, record, said, taken
+from recording import CONTEXT, Parser, ahead, beside, record, said
 from tables import stages as tables
 
 from dwlab import study
@@ -113,12 +114,11 @@ def ways(task: Task) -> dict[str, Any]:
     return found | ({"conv2d: channels last": conv2d} if last else {})
 
 
-def operator_row(task: Task, bench: study.GpuBench, gpu: Any) -> dict[str, Any]:
-    """short_conv's row of the record. Compiles before it holds the lock `gpu`."""
+def prepared(task: Task) -> tuple[dict[str, Any], Any]:
+    """Way -> (call, outputs) of short_conv's task, compiled; and what says what is wrong with outputs."""
     import torch
 
-    problem, machine = task.problem, bench.machine
-    nbytes, l2 = problem.compulsory_bytes("forward"), machine.l2_bytes or 0
+    problem = task.problem
     kind = getattr(torch, problem.dtype)
     generator = torch.Generator("cuda").manual_seed(0)
     x = torch.randn(problem.B, problem.H, problem.L, device="cuda", generator=generator).to(kind)
@@ -137,17 +137,26 @@ def operator_row(task: Task, bench: study.GpuBench, gpu: Any) -> dict[str, Any]:
             wrong = max(wrong, float(off.nan_to_num(torch.inf)))
         return f"off by {wrong:.2g} of the largest" if wrong > NEAR[problem.dtype] else ""
 
-    cold, clock = timing.cache_state(nbytes, l2, 1), baselines.TorchClock()
     with baselines.full_precision(), torch.inference_mode():
         ready = {way: prepare(x, w, bias) for way, prepare in ways(task).items()}
         for call, _ in ready.values():
             with contextlib.suppress(Exception):  # it fails again where it is timed, and is said there
                 call()
-        with gpu:
-            tried = [baselines.timed(way, way, lambda made=made: made, [{}], verify, clock, cold, bench.how)
-                     for way, made in ready.items()]  # fmt: skip
-    ours, theirs = tried[0], tried[1:]
-    bound = nbytes / machine.ceilings.copy_gbps / 1e3
+    return ready, verify
+
+
+def operator_row(task: Task, ready: tuple[dict[str, Any], Any], bench: study.GpuBench) -> dict[str, Any]:
+    """short_conv's row of the record."""
+    import torch
+
+    problem, machine, (calls, verify) = task.problem, bench.machine, ready
+    nbytes, clock = problem.compulsory_bytes("forward"), baselines.TorchClock()
+    cold, bound = timing.cache_state(nbytes, machine.l2_bytes or 0, 1), nbytes / machine.ceilings.copy_gbps / 1e3
+    with baselines.full_precision(), torch.inference_mode():
+        ours, *theirs = [
+            baselines.timed(way, way, lambda made=made: made, [{}], verify, clock, cold, bench.how)
+            for way, made in calls.items()
+        ]
     row = shapes.named(problem, "forward") | {"stage": "short_conv", "cold": cold, "copy_bound_us": bound}
     if ours.time is None:
         return row | beside(theirs) | {"failure": f"WRONG: {ours.failure}"}
@@ -156,22 +165,31 @@ def operator_row(task: Task, bench: study.GpuBench, gpu: Any) -> dict[str, Any]:
     return row | beside(theirs, us)
 
 
-def work(tasks: Any, results: Any, gpu: Any, machine: Any) -> None:
-    """A process: compiles its tasks' kernels, then measures with the lock `gpu`."""
+def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Any, until: float) -> None:
+    """A process: compiles while others do, then measures, with the lock `gpu` while it uses the GPU."""
     import torch
 
     bench = study.GpuBench(machine=machine, how=shapes.OF_GRID, alone=gpu, compiled=False, few=True)
-    for task in taken(tasks):
+    ready: dict[Task, Any] = {}
+
+    def prepare(task: Task) -> None:
+        if task.operator:
+            ready[task] = prepared(task)
+            return
+        for path in PATHS:
+            for stage in dispatch.launches(task.problem, path):
+                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                    stage.kernel_for(task.problem).compile(precompile.types_of(stage, task.problem))
+
+    for task in ahead(tasks, prepare, gpu, start, until):
         rows = []
         for path in ("forward",) if task.operator else PATHS:
             row = shapes.named(task.problem, path)
             try:
                 if task.operator:
-                    row = operator_row(task, bench, gpu)
+                    with gpu:
+                        row = operator_row(task, ready.pop(task), bench)
                 else:
-                    for stage in dispatch.launches(task.problem, path):
-                        with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                            stage.kernel_for(task.problem).compile(precompile.types_of(stage, task.problem))
                     row = shapes.grid_row(task.problem, path, bench)
             except Exception as error:
                 traceback.print_exc()
@@ -184,11 +202,12 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Any) -> None:
 
 def main() -> int:
     parser = Parser(__doc__)
-    parser.tasks(300, 10)
+    parser.tasks(300, 20)  # all at once: what a process would compile later disturbs the others' times
     options = parser.parse_args()
     return record(
-        "record_short", options, planned, work, "problems", lambda machine, *_: (machine,),
-        lambda run: tables.short([run]), threads=None,
+        "record_short", options, planned, work, "problems",
+        lambda machine, left, count: (CONTEXT.Barrier(count), machine, time.monotonic() + left / 2),
+        lambda run: tables.short([run]),
     )  # fmt: skip
 
 
