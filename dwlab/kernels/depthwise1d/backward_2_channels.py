@@ -6,7 +6,7 @@ x in shared memory 8 at a time: the 8 x meet all dy for dw, then the 8 dx of the
 the filter, and take the place of these x in shared memory, whence the warp stores them. The filter stays in shared
 memory: 48 more registers would halve the warps that a multiprocessor holds.
 
-As in weight_grad's `channels` a warp goes through the batch 32 rows at a time, a block's two warps have the same
+As in weight_grad's `channels` a warp goes through the batch 32 rows at a time, a block's warps have the same
 channels and share their filters, and the blocks' sums are parts, added up by a second kernel in an order that is always
 the same: deterministic, without atomics. 792 blocks are 12 warps on each multiprocessor of an H200, as many as fit.
 
@@ -25,7 +25,6 @@ from dwlab.target import cuda
 
 ROWS = 32  # rows of a warp, one a lane
 MOST = 64  # longest row, and most taps that meet it: both are held in registers
-WARPS = 2  # of a block, with the same channels
 BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multiprocessor of an H200
 
 
@@ -33,6 +32,7 @@ BLOCKS = 792  # that share the batch, if it has so many rows: 6 for each multipr
 def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
     N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
+    WARPS = channel_parts.warps_of(N)
     W_ROUND = -(-count // 4) * 4
     W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of vectors: 8 filters' same vectors lie in different banks
     X_WORDS = ROWS * N  # of a warp
@@ -112,4 +112,5 @@ def supports(problem):
 def launch(problem):
     fits_uint32(problem)
     blocks, parts = channel_parts.blocks_of(problem, BLOCKS), channel_parts.parts_of(problem, BLOCKS)
-    return Launch((blocks,), (ROWS, WARPS), (problem.shift,), parts=parts)
+    warps = channel_parts.warps_of(rows.words(problem.L, problem.dtype))
+    return Launch((blocks,), (ROWS, warps), (problem.shift,), parts=parts)

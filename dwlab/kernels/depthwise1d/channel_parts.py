@@ -11,6 +11,14 @@ from dwlab.kernels.depthwise1d import rows
 from dwlab.kernels.traffic import Traffic
 from dwlab.problems import DepthwiseConv1d
 
+WARPS, MANY = 2, 16  # of a block, with the same channels: at least, and at most
+IN_FLIGHT = 32  # words of each array that lanes of a block's warps with one number wait for, together
+
+
+def warps_of(words: int) -> int:
+    """Warps of a block, by the words of a row: of short rows more, so that as much is in flight."""
+    return min(MANY, max(WARPS, IN_FLIGHT // words))
+
 
 def blocks_of(problem: DepthwiseConv1d, most: int) -> int:
     """Blocks of the grid: 32 rows of each are a whole number of times H, or there is one for each 32 rows."""
