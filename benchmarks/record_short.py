@@ -1,10 +1,11 @@
 """Short convolutions of models beside PyTorch's best: ``python benchmarks/record_short.py [FOLDER]``.
 
-NAMED shapes in three storage types, every path as dispatch launches it, and forward by the operator short_conv, in rows
-and with channels next to each other (layout BLH); that with bias and SiLU, too. PyTorch runs what shapes.py tries, and
-beside short_conv its convolutions, as they are and through torch.compile, and K shifted products that torch.compile
-makes one kernel of. All in CUDA graphs, each result checked against float64 first. Writes one record into FOLDER (the
-project's own if none is given): the section `short`. Exit status 1 if a result was wrong or nothing was measured.
+NAMED shapes in three storage types: both gradients as dispatch launches them; forward by the operator short_conv, in
+rows and with channels next to each other (layout BLH), and of one shape with bias and SiLU. PyTorch runs what shapes.py
+tries, and beside short_conv its convolutions, as they are and through torch.compile, and K shifted products that
+torch.compile makes one kernel of. All in CUDA graphs, each result checked against float64 first. Writes one record into
+FOLDER (the project's own if none is given): the section `short`. Exit status 1 if a result was wrong or nothing was
+measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dwlab import study
 from dwlab.compiler import precompile
 from dwlab.kernels import dispatch
 from dwlab.measure import baselines, timing
-from dwlab.problems import DTYPES, PATHS, DepthwiseConv1d
+from dwlab.problems import DTYPES, DepthwiseConv1d
 
 NAMED = ((1, 12288, 16384, 4), (3072, 128, 202, 3))
 SILU = (8, 4096, 2048, 4)
@@ -34,7 +35,7 @@ NEAR = {"float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 
 @dataclass(frozen=True)
 class Task:
-    """A problem as it lies in memory. operator: by short_conv, forward; else each path by dispatch."""
+    """A problem as it lies in memory. operator: forward by short_conv; else both gradients by dispatch."""
 
     problem: DepthwiseConv1d
     layout: str = "BHL"
@@ -176,28 +177,24 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Any, until: fl
         if task.operator:
             ready[task] = prepared(task)
             return
-        for path in PATHS:
-            for stage in dispatch.launches(task.problem, path):
-                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    stage.kernel_for(task.problem).compile(precompile.types_of(stage, task.problem))
+        for stage in dispatch.launches(task.problem, "backward"):
+            with contextlib.suppress(Exception):  # what does not compile says so when it is launched
+                stage.kernel_for(task.problem).compile(precompile.types_of(stage, task.problem))
 
     for task in ahead(tasks, prepare, gpu, start, until):
-        rows = []
-        for path in ("forward",) if task.operator else PATHS:
-            row = shapes.named(task.problem, path)
-            try:
-                if task.operator:
-                    with gpu:
-                        row = operator_row(task, ready.pop(task), bench)
-                else:
-                    row = shapes.grid_row(task.problem, path, bench)
-            except Exception as error:
-                traceback.print_exc()
-                row |= {"stage": "", "copy_bound_us": 1.0, "failure": f"WRONG: {said(error)}"}
-            rows.append(row | {"layout": task.layout, "form": task.form})
+        row = shapes.named(task.problem, "forward" if task.operator else "backward")
+        try:
+            if task.operator:
+                with gpu:
+                    row = operator_row(task, ready.pop(task), bench)
+            else:
+                row = shapes.grid_row(task.problem, "backward", bench)
+        except Exception as error:
+            traceback.print_exc()
+            row |= {"stage": "", "copy_bound_us": 1.0, "failure": f"WRONG: {said(error)}"}
         with gpu:
             torch.cuda.empty_cache()
-        results.put({"short": rows})
+        results.put({"short": [row | {"layout": task.layout, "form": task.form}]})
 
 
 def main() -> int:

@@ -189,7 +189,7 @@ def where(row):
 def moved(row):
     """The bytes that the 1-D convolution must move at least."""
     B, H, L, K, arrays = *(row["problem"][name] for name in "BHLK"), 3 if row["path"] == "backward" else 2
-    return 4 * (arrays * B * H * L + (arrays - 1) * H * K)
+    return (4 if row["dtype"] == "float32" else 2) * arrays * B * H * L + 4 * (arrays - 1) * H * K
 
 
 def copied(size):
@@ -235,6 +235,21 @@ def test_long_rows():
             same(row["of copy"], moved(one) / us / 10 / runs(H200)[place]["ceilings"]["copy_gbps"])
             same(row["of FMA rate"], 100 * one["fma_bound_us"] / us)
             same(row["of a copy as large"], *(100 * least / us for least in [copied(moved(one))] if least))
+    assert not shown
+
+
+def test_short_convolutions():
+    shown = {tuple(row[name] for name in ("B, H, L, K", "dtype", "layout", "path")): row
+             for row in tables("docs/results/depthwise1d.md")["depthwise1d/short"]}  # fmt: skip
+    every = newest(H200, "short", lambda one: (where(one), one["layout"], one["form"]))
+    for place, one in every.values():
+        sizes = ", ".join(f"{one['problem'][name]:,}" for name in "BHLK")
+        path = f"{one['path']} with {one['form']}" if one["form"] else one["path"]
+        row, us = shown.pop((sizes, one["dtype"], one["layout"], path)), one["time_us"]
+        same(row["time (µs)"], us)
+        same(row["of copy"], moved(one) / us / 10 / runs(H200)[place]["ceilings"]["copy_gbps"])
+        same(row["baseline (µs)"], one["peer_time_us"])
+        same(row["× baseline"], one["peer_time_us"] / us)
     assert not shown
 
 

@@ -245,11 +245,7 @@ def short(runs: Sequence[Record]) -> Markdown:
     """Short convolutions of models: each shape, type, layout and path against a copy as large and PyTorch's best."""
     rows, used = records.newest_rows(
         "short",
-        lambda row: (
-            *(row[name] for name in ("path", "dtype", "layout", "form")),
-            row["stage"] == "short_conv",
-            *row["problem"].values(),
-        ),
+        lambda row: (*(row[name] for name in ("path", "dtype", "layout", "form")), *row["problem"].values()),
         runs,
     )
     if not used:
