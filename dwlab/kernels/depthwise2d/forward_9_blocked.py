@@ -6,8 +6,10 @@ registers, 16 bytes an instruction, and meet up to four rows of the filter, whic
 reads of x and K of the filter for 16 K multiply-adds. Rows of x above and below the map are no work.
 
 A block has a channel's filter and tiles of its maps, of several images where maps are small: x lies in shared memory
-with zeros beside the map's columns. Elements are copied one by one, so maps are of any size. Each product is of a tap
-and an x in its window, so a NaN stays there.
+with zeros beside the map's columns. Where there are fewer tiles than a block could have, as of one image, groups of
+threads share the rows of x of a tile, and their sums meet in shared memory, in an order that is always the same.
+Elements are copied one by one, so maps are of any size. Each product is of a tap and an x in its window, so a NaN stays
+there.
 
 Predicted, on an H200, of 32 images of 128 channels of 56 x 56 and K = 31: 28,700 warps go down 30 rows on the mean,
 each 496 multiply-adds and some 55 other instructions: 0.9 M cycles of a scheduler, 510 µs; multiply-adds alone 300.
@@ -100,7 +102,7 @@ def kernel(layer):
     one = plan_of(layer)
     load_window, add_rows, finish = windows(one), products(layer, one), epilogue.finish(layer, float32)
     one = constants.of(layer, one, tile=one.lines * one.pitch, base=layer.padding if one.down == 1 else 0)
-    X_WORDS, F_WORDS, WINDOW = one.each * one.tile, one.K * one.taps, one.taps + 4
+    X_WORDS, F_WORDS, WINDOW = max(one.each * one.tile, 16 * one.threads), one.K * one.taps, one.taps + 4
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, images):
@@ -110,46 +112,56 @@ def kernel(layer):
         window = cuda.local.array(WINDOW, float32)
         thread, c = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.y)
         first = uint32(uint32(cuda.blockIdx.x) * uint32(one.each))
+        here = min(uint32(one.each), uint32(uint32(images) * uint32(one.down * one.across) - first))  # tiles
         for i in range(thread, F_WORDS, uint32(one.threads)):
             k, tap = uint32(i // uint32(one.taps)), uint32(i % uint32(one.taps))
             if tap < uint32(one.K):
                 ptx.copy1_async(f_tile, i, w, uint32(uint32(uint32(c * one.K) + k) * uint32(one.K) + tap))
             else:
                 f_tile[i] = float32(0)
-        for i in range(thread, X_WORDS, uint32(one.threads)):
+        for i in range(thread, uint32(here * uint32(one.tile)), uint32(one.threads)):
             place, line = uint32(first + i // uint32(one.tile)), uint32(i // uint32(one.pitch) % uint32(one.lines))
             n = uint32(place // uint32(one.down * one.across))
             p = uint32(place // uint32(one.across) % uint32(one.down) * uint32(4 * one.high))
             q = uint32(place % uint32(one.across) * uint32(4 * one.wide))
             h = uint32(p + line + uint32(one.base) - uint32(one.padding))  # above the map: wraps to a huge number
             v = uint32(q + i % uint32(one.pitch) - uint32(one.padding))
-            if n < images and h < uint32(one.H) and v < uint32(one.W):
+            if h < uint32(one.H) and v < uint32(one.W):
                 ptx.copy1_async(x_tile, i, x, uint32(uint32(uint32(n * one.C + c) * one.H + h) * one.W + v))
             else:
                 x_tile[i] = float32(0)
         ptx.commit()
         ptx.wait(0)
         cuda.syncthreads()
-        mine = uint32(thread // uint32(one.wide * one.high))
+        mine, groups = uint32(thread // uint32(one.wide * one.high)), uint32(uint32(one.each) // here)
+        group, mine = uint32(mine // here), uint32(mine % here)  # groups share the rows of x of few tiles
         down, q = uint32(thread // uint32(one.wide) % uint32(one.high)), uint32(thread % uint32(one.wide))
         place = uint32(first + mine)
-        n = uint32(place // uint32(one.down * one.across))
-        if mine < uint32(one.each) and n < images:
-            for k in range(16):
-                sums[k] = float32(0)
-            p = int32(int32(place // uint32(one.across) % uint32(one.down)) * int32(4 * one.high))
-            begin = int32(p + int32(4) * int32(down))  # the thread's first row of outputs
-            i, stop = (
-                max(int32(0), int32(one.padding - begin)),
-                min(int32(one.K + 3), int32(one.H + one.padding - begin)),
-            )
+        p = int32(int32(place // uint32(one.across) % uint32(one.down)) * int32(4 * one.high))
+        begin = int32(p + int32(4) * int32(down))  # the thread's first row of outputs
+        for k in range(16):
+            sums[k] = float32(0)
+        if group < groups:
+            i = int32(max(int32(0), int32(one.padding - begin)) + int32(group))
+            stop = min(int32(one.K + 3), int32(one.H + one.padding - begin))
             line = int32(begin + i - (one.padding if one.down == 1 else p))
             at = uint32(mine * uint32(one.tile) + uint32(line) * uint32(one.pitch) + q * uint32(4))
             while i < stop:
                 load_window(window, x_tile, at)
                 add_rows(sums, window, f_tile, i)
-                at = uint32(at + uint32(one.pitch))
-                i = int32(i + 1)
+                at = uint32(at + groups * uint32(one.pitch))
+                i = int32(i + int32(groups))
+        if groups > uint32(1):
+            cuda.syncthreads()
+            for k in range(16):
+                x_tile[uint32(uint32(k * one.threads) + thread)] = sums[k]
+            cuda.syncthreads()
+        if group == 0:
+            for other in range(1, groups):
+                at = uint32(thread + uint32(other * here) * uint32(one.wide * one.high))
+                for k in range(16):
+                    sums[k] += x_tile[uint32(uint32(k * one.threads) + at)]
+            n = uint32(place // uint32(one.down * one.across))
             q = uint32(place % uint32(one.across) * uint32(4 * one.wide) + q * uint32(4))
             for k in range(16):
                 row, column = uint32(uint32(begin) + uint32(k // 4)), uint32(q + uint32(k % 4))
