@@ -1,0 +1,51 @@
+"""What all rooms of tables write with: rows of head -> cell, and what is counted the same way in several."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dwlab import records
+from dwlab.records import Record
+from dwlab.text.tabular import Markdown, markdown, rounded, times
+
+NONE = Markdown(
+    "Nothing is recorded. On a GPU: `python benchmarks/record_run.py`, of layers `record_layers.py` and others.\n"
+)
+LARGE_US = 20.0
+"""Least time at copy bandwidth of a large launch: its start and end are a small part of it."""
+
+
+def table(rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = (), text: Iterable[int] = (0,)) -> Markdown:
+    """A Markdown table of rows, head -> cell (None is an empty one), and below it the notes; NONE of no rows.
+
+    text: the columns that are set to the left (negative: from the end). Of two heads that are alike one ends with a
+    space.
+    """
+    rows = list(rows)
+    if not rows:
+        return NONE
+    body = [["" if cell is None else str(cell) for cell in row.values()] for row in rows]
+    return Markdown("\n".join([markdown([head.rstrip() for head in rows[0]], body, text), "", *notes, ""]))
+
+
+def slower(ratio: float | None) -> str:
+    """How many times as fast; what is below 1 is marked."""
+    return times(ratio, slower=True)
+
+
+def spread(row: Mapping[str, Any]) -> str:
+    """A row's 10th and 90th percentile, µs."""
+    return f"{rounded(row['p10_us'])} to {rounded(row['p90_us'])}" if row.get("p10_us") else ""
+
+
+def median(values: Sequence[float]) -> float | None:
+    """None of none."""
+    return statistics.median(values) if values else None
+
+
+def near_copies(launches: Iterable[tuple[int, float]], copied: Record | None) -> list[bool]:
+    """Of launches, bytes and µs: whether each is at 85 % of a copy of as many bytes, where a run has one so small."""
+    copies = [(records.copy_us(nbytes, copied), us) for nbytes, us in launches if copied]
+    return [least / us >= 0.85 for least, us in copies if least]
