@@ -30,6 +30,11 @@ def table(rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = (), text: It
     return Markdown("\n".join([markdown([head.rstrip() for head in rows[0]], body, text), "", *notes, ""]))
 
 
+def shown(form: str, value: float | None) -> str:
+    """A value as form.format has it, "" of None."""
+    return "" if value is None else form.format(value)
+
+
 def slower(ratio: float | None) -> str:
     """How many times as fast; what is below 1 is marked."""
     return times(ratio, slower=True)
