@@ -33,10 +33,11 @@ from dwlab.records import file_bytes, kinds, searches
 from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.report.rows import geometric, grouped, measured_on
 from dwlab.text import tabular
-from dwlab.text.tabular import Col, Markdown, of_rows
+from dwlab.text.tabular import Markdown
 from dwlab.tuning import learned, pruning, replay, strategies
 from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import SpaceError, Subject, by, subject
+from tables.writing import table
 
 BUDGETS = (5, 10, 20)
 MANY = 20
@@ -51,8 +52,6 @@ OF_OPTUNA = range(5)
 NEAR = 1
 Predicted = dict[str, list[float]]
 """model: by predicted cost, corrected by sweeps of other layers; far: of layers that are not near; cost: not at all."""
-
-
 Kept = Mapping[str, Mapping[str, Sequence[float]]]
 """What Optuna loses: `name_of` a sweep's key -> search -> regret at each of BUDGETS."""
 
@@ -220,30 +219,26 @@ class Claim:
     worst: float
     mean: float
 
+    @classmethod
+    def of(cls, regrets: Iterable[float]) -> Claim:
+        known = sorted(regrets)
+        ninety = known[math.ceil(0.9 * len(known)) - 1]
+        return cls(statistics.median(known), ninety, known[-1], statistics.mean(known))
+
 
 def claims(found: Sequence[Row]) -> dict[str, tuple[int, dict[str, list[Claim]]]]:
     """Which sweeps -> how many, and of each search a Claim for each of BUDGETS: of sweeps of MANY candidates and more,
     of HUNDRED and more, and of those with sparse filters. A search that is not known of all has none.
     """
-    large = [one for one in found if one.regrets and one.space >= MANY]
-    made = {}
-    for which, some in (
-        ("all", large),
-        (f"of {HUNDRED} candidates and more", [one for one in large if one.space >= HUNDRED]),
-        ("sparse filters", [one for one in large if one.stage.startswith("sparse/")]),
-    ):
-        if some:
-            names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]
-            by = {name: zip(*(one.regrets[name] for one in some), strict=True) for name in names}
-            default = {"default": [[one.default or 0.0 for one in some]] * len(BUDGETS)}
-            made[which] = len(some), {name: [*map(_claim, each)] for name, each in (default | by).items()}
+    large, made = [one for one in found if one.regrets and one.space >= MANY], {}
+    groups = {"all": large, f"of {HUNDRED} candidates and more": [one for one in large if one.space >= HUNDRED],
+              "sparse filters": [one for one in large if one.stage.startswith("sparse/")]}  # fmt: skip
+    for which, some in ((which, some) for which, some in groups.items() if some):
+        names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]
+        by = {"default": [[one.default or 0.0 for one in some]] * len(BUDGETS)}
+        by |= {name: zip(*(one.regrets[name] for one in some), strict=True) for name in names}
+        made[which] = len(some), {name: [*map(Claim.of, each)] for name, each in by.items()}
     return made
-
-
-def _claim(regrets: Iterable[float]) -> Claim:
-    known = sorted(regrets)
-    ninety = known[math.ceil(0.9 * len(known)) - 1]
-    return Claim(statistics.median(known), ninety, known[-1], statistics.mean(known))
 
 
 def name_of(parts: Parts) -> str:
@@ -301,10 +296,8 @@ def _claims(found: list[Row]) -> str:
         for name, each in by.items()
     ]  # fmt: skip
     head = ["sweeps", "search", *(f"{most} candidates" for most in BUDGETS)]
-    large = [one for one in found if one.regrets and one.space >= HUNDRED]
-    sizes = {
-        learned.layer_of(one.problem): one.stage for one in sorted(large, key=lambda one: one.stage)
-    }  # sparse/ last
+    large = sorted((one for one in found if one.regrets and one.space >= HUNDRED), key=lambda one: one.stage)
+    sizes = {learned.layer_of(one.problem): one.stage for one in large}  # of a layer's stages the last: sparse/
     pruned = sum(one.startswith("sparse/") for one in sizes.values())
     of = {(learned.layer_of(one.problem), *re.findall(r"\d+:[\d:]+", one.problem)) for one in large}
     stages = {id.removesuffix(tuned.OPTIONS) for one in large for id in one.stages}
@@ -319,24 +312,19 @@ def _claims(found: list[Row]) -> str:
 def gpus() -> Markdown:
     """Searches by one GPU and by all of a host; of the newest what else it says."""
     runs = kinds.load_all(searches.FOLDER, searches.SearchRun)
-    run, of = runs[-1], {id(way): one for one in runs for way in one.ways}
+    run = runs[-1]
     middles = [statistics.median(one) for one in run.rounds.values()]
     ends = [statistics.quantiles(one, n=10) for one in run.rounds.values()]
-    columns = [
-        Col("way", "how", left=True),
-        Col("processes", "processes"),
-        Col("candidates", "candidates"),
-        Col("ready after (s)", "start_s", "{:.1f}".format),
-        Col("all candidates (s)", "first_s", "{:.1f}".format),
-        Col(
-            "a process's seconds a candidate", lambda way: way.first_s * way.processes / way.candidates, "{:.1f}".format
-        ),
-        Col("times as fast as one GPU", lambda way: of[id(way)].speedup(way.how), "{:.2f}".format),
-        Col("race (s)", "race_s", "{:.1f}".format),
-        Col("winner (µs)", "time_us", "{:.2f}".format),
-    ]
+    rows = [
+        {"way": way.how, "processes": way.processes, "candidates": way.candidates,
+         "ready after (s)": f"{way.start_s:.1f}", "all candidates (s)": f"{way.first_s:.1f}",
+         "a process's seconds a candidate": f"{way.first_s * way.processes / way.candidates:.1f}",
+         "times as fast as one GPU": f"{one.speedup(way.how):.2f}", "race (s)": f"{way.race_s:.1f}",
+         "winner (µs)": f"{way.time_us:.2f}"}
+        for one in runs for way in one.ways
+    ]  # fmt: skip
     same = "One candidate won each time of a run" if all(one.alike() for one in runs) else "Other candidates won"
-    return of_rows(columns, [way for one in runs for way in one.ways], [
+    return table(rows, [
         f"`{run.stage}` on {run.problem}, {len(runs)} runs. {same}. A worker killed in the "
         f"middle of {run.killed['candidates']} others: {run.killed['answered']} were answered, by the "
         f"{run.killed['left']} left of {run.killed['workers']} workers.",
@@ -375,37 +363,24 @@ def launches(runs: Sequence[records.Record]) -> Markdown:
     every, used = records.newest_rows(
         "tuned", lambda row: (row["op"], row["path"], row["dtype"], str(row["problem"])), runs
     )
-    rows = [row for row in every if row.get("before_us")]
-    if not rows:
-        return Markdown("Nothing is recorded. On a GPU: `python benchmarks/tuned_launches.py`.\n")
-
-    def ratios(one: Any) -> list[float]:
-        return [row["before_us"] / row["after_us"] for row in one[1] if row.get("after_us")]
-
-    columns = [
-        Col("op", lambda one: one[0][0], left=True),
-        Col("dtype", lambda one: one[0][1], left=True),
-        Col("problems", lambda one: len(one[1])),
-        Col("launched otherwise", lambda one: len(ratios(one))),
-        Col("× before, geometric mean", ratios, geometric),
-        Col("most", ratios, lambda found: tabular.times(max(found, default=None))),
-        Col("least", ratios, lambda found: tabular.times(min(found, default=None))),
-        Col(
-            "seconds of a search, median",
-            lambda one: statistics.median(row["seconds"] for row in one[1]),
-            "{:.1f}".format,
-        ),
-    ]
-    behind = [row for row in rows if row.get("after_us", 0) > WITHIN * row["before_us"]]
+    timed, rows = [row for row in every if row.get("before_us")], []
+    for (op, dtype), here in sorted(grouped(timed, lambda row: (row["op"], row["dtype"])).items()):
+        ratios = [row["before_us"] / row["after_us"] for row in here if row.get("after_us")]
+        rows.append({
+            "op": op, "dtype": dtype, "problems": len(here), "launched otherwise": len(ratios),
+            "× before, geometric mean": geometric(ratios), "most": tabular.times(max(ratios, default=None)),
+            "least": tabular.times(min(ratios, default=None)),
+            "seconds of a search, median": f"{statistics.median(row['seconds'] for row in here):.1f}",
+        })  # fmt: skip
     slower = [f"{row['op']}/{row['path']} on {records.shape_text(row['problem'])}, {row['dtype']}: "
-              f"{row['before_us']:.2f} to "
-              f"{row['after_us']:.2f} µs" for row in behind]  # fmt: skip
-    failed = f" {len(every) - len(rows)} were not timed." if len(every) > len(rows) else ""
-    return of_rows(columns, sorted(grouped(rows, lambda row: (row["op"], row["dtype"])).items()), [
-        f"Of {len(rows)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
+              f"{row['before_us']:.2f} to {row['after_us']:.2f} µs"
+              for row in timed if row.get("after_us", 0) > WITHIN * row["before_us"]]  # fmt: skip
+    failed = f" {len(every) - len(timed)} were not timed." if len(every) > len(timed) else ""
+    return table(rows, [
+        f"Of {len(timed)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
         f"{': ' + '; '.join(slower) if slower else ''}.{failed} Launched as before: timed once, and the same.  ",
         measured_on(used),
-    ])  # fmt: skip
+    ], (0, 1))  # fmt: skip
 
 
 def main(folder: Path) -> None:
