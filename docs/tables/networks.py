@@ -37,7 +37,7 @@ from dwlab.report.rows import (
 )
 from dwlab.text.tabular import Markdown, percent, rounded, times
 from tables import stages
-from tables.writing import LARGE_US, NONE, median, near_copies, shown, slower, table
+from tables.writing import LARGE_US, NONE, listed, median, near_copies, shown, slower, table, values
 
 LIBRARIES = ("cuBLAS", "PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search", "cuSPARSE")
 """Those that a layer with sparse filters is compared with."""
@@ -59,15 +59,15 @@ def layers(runs: Runs) -> Markdown:
     for (op, dtype, batch), here in grouped(found, group_of).items():
         known, every = {row["layer"] for row in here}, set().union(*(layers_of(name, dtype) for name in VALIDATED))
         left = [layer for one, path, layer in every if op_of({"op": one, "path": path}) == op and layer not in known]
-        ratios, copies, apart = ([row[name] for row in here if row.get(name)]
-                                 for name in ("speedup_vs_peer", "fraction_of_copy", "speedup_vs_apart"))  # fmt: skip
+        ratios, apart = values(here, "speedup_vs_peer"), values(here, "speedup_vs_apart")
         large = [row for row in here if row.get("time_us") and row["copy_bound_us"] >= LARGE_US]
         fast = [row["fraction_of_copy"] for row in large]
         near = near_copies(((row["compulsory_bytes"], row["time_us"]) for row in large), copied)
         rows.append({
             "layers of": op, "dtype": dtype, "batch": batch, "layers": len(here), "not measured": len(left),
             "× baseline, geometric mean": geometric(ratios), "least": times(min(ratios, default=None)),
-            "slower": sum(ratio < 1 for ratio in ratios), "of copy, median": percent(median(copies)),
+            "slower": sum(ratio < 1 for ratio in ratios),
+            "of copy, median": percent(median(values(here, "fraction_of_copy"))),
             "large layers: median": percent(median(fast)), "at 85 % of copy": share([one >= 0.85 for one in fast]),
             "of a copy as large": share(near), "× unfused, geometric mean": geometric(apart),
             "slower ": share([ratio < 1 for ratio in apart]),
@@ -102,7 +102,7 @@ def others(runs: Runs) -> Markdown:
     ]  # fmt: skip
     lines = []
     for (op, dtype, batch), here in grouped((row for row in found if row["op"] != "depthwise2d"), group_of).items():
-        ratios = [row["speedup_vs_peer"] for row in here if row.get("speedup_vs_peer")]
+        ratios = values(here, "speedup_vs_peer")
         lines.append(
             f"{len(here)} drawn layers of {op}, {dtype}, batch {batch}: × baseline {geometric(ratios)}, geometric "
             f"mean; {times(min(ratios))}, the least; below 1: {sum(one < 1 for one in ratios)}, below 0.9: "
@@ -113,37 +113,29 @@ def others(runs: Runs) -> Markdown:
 
 def losses(runs: Runs) -> Markdown:
     """Where our kernels, or their fusion, lose: how many layers, pairs and networks, and which kinds; a list."""
-    lines = []
-    rows = [row for row in found_in.layers(runs)[0] if row.get("speedup_vs_peer")]
-    lost: dict[str, list[str]] = {}
-    for (op, dtype, batch), here in grouped(rows, group_of).items():
-        mean = statistics.geometric_mean(row["speedup_vs_peer"] for row in here)
+    lines, lost, most = [], {}, []
+    of_networks, of_none = ([row for row in found_in.layers(runs, which)[0] if row.get("speedup_vs_peer")]
+                            for which in (True, False))  # fmt: skip
+    for (op, dtype, batch), here in grouped(of_networks, group_of).items():
+        mean = statistics.geometric_mean(values(here, "speedup_vs_peer"))
+        name = f"{op.partition('/')[2].upper()} pairs in one kernel" if "/" in op else f"{op} layers"
         if mean < 1:
-            name = f"{op.partition('/')[2].upper()} pairs in one kernel" if "/" in op else f"{op} layers"
             lost.setdefault(name, []).append(f"{dtype} batch {batch} ({times(mean)} ×)")
-    if rows:
-        slower = sum(row["speedup_vs_peer"] < 1 for row in rows)
-        more = [row["speedup_vs_peer"] < 1 for row in found_in.layers(runs, False)[0] if row.get("speedup_vs_peer")]
-        also = f", {share(more)} of no network" if more else ""
+    if of_networks:
+        behind, more = ([row["speedup_vs_peer"] < 1 for row in rows] for rows in (of_networks, of_none))
+        said = f"{share(behind)} recorded layers and pairs{f', {share(more)} of no network' if more else ''}."
         kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
-        mean = f" On the mean: {kinds}." if kinds else ""
-        behind = f"{slower} of {len(rows)} recorded layers and pairs{also}"
-        lines.append(f"- Slower than PyTorch's best way: {behind}.{mean}")
-    pairs = sorted(
-        (one for one in brought_to_pairs(runs)[0] if one.fusion), key=lambda one: (DTYPES.index(one.dtype), one.batch)
-    )
-    parts = []
+        lines.append(f"- Slower than PyTorch's best way: {said}{f' On the mean: {kinds}.' if kinds else ''}")
+    pairs = sorted(brought_to_pairs(runs)[0], key=lambda one: (DTYPES.index(one.dtype), one.batch))
     for (dtype, batch), here in grouped(pairs, lambda one: (one.dtype, one.batch)).items():
-        slower = [one.fusion < 1 for one in here]
-        parts += [f"{dtype} batch {batch} ({share(slower)})"] if sum(slower) * 2 > len(slower) else []
-    if parts:
-        lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(parts)}.")
-    found = brought_to_networks(runs)[0]
-    if found:
-        behind = [f"{one.name} in {one.dtype} at batch {one.batch}" for one in found if one.kernels and one.both < 1]
-        names = f": {'; '.join(behind)}" if behind else ""
-        lines.append(f"- Slower than PyTorch's best as a whole: {len(behind)} of {len(found)} networks{names}.")
-    return Markdown("\n".join(lines) + "\n") if lines else NONE
+        behind = [one.fusion < 1 for one in here if one.fusion]
+        most += [f"{dtype} batch {batch} ({share(behind)})"] if sum(behind) * 2 > len(behind) else []
+    if most:
+        lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(most)}.")
+    if found := brought_to_networks(runs)[0]:
+        names = [f"{one.name} in {one.dtype} at batch {one.batch}" for one in found if one.kernels and one.both < 1]
+        lines.append(f"- Slower than PyTorch's best as a whole: {len(names)} of {len(found)} networks{listed(names)}.")
+    return Markdown("\n".join([*lines, ""])) if lines else NONE
 
 
 NEAR = 0.1
@@ -263,7 +255,7 @@ def _names(groups: Sequence[Group]) -> str:
     """ ": DWPW int8 batch 1 and 32; …", the groups of a module and type together; "" of none."""
     batches = grouped(groups, lambda group: f"{group[0].upper()} {group[1]} batch")
     names = [f"{what} {' and '.join(f'{batch}' for *_, batch in here)}" for what, here in batches.items()]
-    return f": {'; '.join(names)}" if names else ""
+    return listed(names)
 
 
 # ------------------------------------------------------------------------------------------------------------ networks
@@ -313,8 +305,8 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
     )  # fmt: skip
     return table(shown, [
         f"Geometric means over {', '.join(VALIDATED)}, where the faster way is run: {'; '.join(means)}.  ",
-        f"Slower fused, and so run layer by layer, {len(behind)} of {len(found)}{_listed(behind)}. No pair was faster "
-        f"in one kernel in {len(none)}{_listed(none)}.  ",
+        f"Slower fused, and so run layer by layer, {len(behind)} of {len(found)}{listed(behind)}. No pair was faster "
+        f"in one kernel in {len(none)}{listed(none)}.  ",
         "One inference as one CUDA graph, random weights. kernels: PyTorch's best, for int8 its float16, over our "
         "network layer by layer. fusion: that over our network with two layers in one kernel where kernels timed alone "
         "said so. PyTorch's: the least in time and energy of any record, TF32 off; among its ways is torch.compile as "
@@ -343,10 +335,6 @@ def own(runs: Runs) -> Markdown:
         "and PyTorch's each as they are and through torch.compile as it comes, the faster of each; TF32 off.  ",
         measured_on(used),
     ], (0, 1, -1))  # fmt: skip
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f": {'; '.join(names)}" if names else ""
 
 
 def headline(runs: Runs) -> Markdown:

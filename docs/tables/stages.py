@@ -20,7 +20,7 @@ from dwlab.report.rows import Row, geometric, grouped, measured_on
 from dwlab.report.written import newest, rows_at
 from dwlab.text import tabular
 from dwlab.text.tabular import Markdown, percent, rounded, times
-from tables.writing import LARGE_US, NONE, median, near_copies, slower, spread, table
+from tables.writing import LARGE_US, NONE, changed, median, near_copies, newest_with, slower, spread, table, values
 
 OP = "depthwise1d"
 SHAPE = records.describe_problem(PAPER)
@@ -145,44 +145,28 @@ def _ratio(made: Mapping[str, Mapping[str, float]], other: str, ours: str) -> fl
 
 def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
     """Every stage of some paths at the paper's shape, each path of the newest run that has it; which have changed."""
-    shown: list[Any] = []
-    used: dict[str, Record] = {}
-    earlier = []
+    rows, used, earlier = [], {}, []
     for path in paths:
-        run, rows = _newest_rows(runs, path)
-        if run is not None:
-            used[run.file] = run
-            now = {one.name: one for one in registry.stages(OP, path)}
-            for row in (row for row in rows if row.kernel_sha256):
-                one = now.get(row.stage)
-                if one is None or not one.same_kernel(row.kernel_sha256, row.problem, row.dtype):
-                    earlier.append(f"{path}/{row.stage}")
-            timed = records.with_fastest_baselines([row.to_dict() for row in rows], runs)
-            peers = [
-                {"stage": f"baseline: {row['peer']}", "time_us": row["peer_time_us"]}
-                for row in timed
-                if row.get("peer")
-            ]
-            shown += [(path, row) for row in (*timed, *peers[:1])]
-    rows = [
-        ({"path": path} if len(paths) > 1 else {}) | {
-            "stage": row["stage"], "time (µs)": rounded(row["time_us"]), "p10 to p90 (µs)": spread(row),
-            "effective GB/s": rounded(row.get("effective_gbps")), "of copy": percent(row.get("fraction_of_copy")),
-            "× naive": times(row.get("speedup_vs_naive")), "× baseline": slower(row.get("speedup_vs_peer")),
-        } for path, row in shown
-    ]  # fmt: skip
+        run, here = newest_with(runs, lambda run, path=path: rows_at(run, PAPER).get(f"{OP}/{path}", {}).values())
+        used |= {run.file: run} if run else {}
+        earlier += [f"{path}/{row.stage}" for row in here
+                    if row.kernel_sha256 and changed(row.id, row.kernel_sha256, row.problem, row.dtype)]  # fmt: skip
+        timed = records.with_fastest_baselines([row.to_dict() for row in here], runs)
+        peers = [
+            {"stage": f"baseline: {row['peer']}", "time_us": row["peer_time_us"]} for row in timed if row.get("peer")
+        ]
+        rows += [
+            ({"path": path} if len(paths) > 1 else {}) | {
+                "stage": row["stage"], "time (µs)": rounded(row["time_us"]), "p10 to p90 (µs)": spread(row),
+                "effective GB/s": rounded(row.get("effective_gbps")), "of copy": percent(row.get("fraction_of_copy")),
+                "× naive": times(row.get("speedup_vs_naive")), "× baseline": slower(row.get("speedup_vs_peer")),
+            } for row in (*timed, *peers[:1])
+        ]  # fmt: skip
     return table(rows, [
         f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy "
         f"over a device copy in the same run. {measured_on(list(used.values()))}",
         *([f"Of an earlier kernel, which has changed since: {', '.join(earlier)}."] * bool(earlier)),
     ], range(1 + (len(paths) > 1)))  # fmt: skip
-
-
-def _newest_rows(runs: Sequence[Record], path: str) -> tuple[Record | None, list[Measurement]]:
-    for run in reversed(records.shown_runs(runs)):
-        if rows := rows_at(run, PAPER).get(f"depthwise1d/{path}"):
-            return run, list(rows.values())
-    return None, []
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes
@@ -194,7 +178,7 @@ def grid(runs: Sequence[Record]) -> Markdown:
     copied, rows = records.copies(runs, used[-1].gpu) if used else None, []
     for path, here in grouped(found, lambda one: one["path"]).items():
         timed = [one for one in here if one.get("time_us")]
-        ratios = [one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer")]
+        ratios = values(here, "speedup_vs_peer")
         bounds = [max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed]
         # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
         large = [one for one in timed if max(LARGE_US, 0.85 * (one.get("fma_bound_us") or 0)) <= one["copy_bound_us"]]

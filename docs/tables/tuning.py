@@ -37,7 +37,7 @@ from dwlab.text.tabular import Markdown
 from dwlab.tuning import learned, pruning, replay, strategies
 from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import SpaceError, Subject, by, subject
-from tables.writing import table
+from tables.writing import listed, table
 
 BUDGETS = (5, 10, 20)
 MANY = 20
@@ -378,7 +378,7 @@ def launches(runs: Sequence[records.Record]) -> Markdown:
     failed = f" {len(every) - len(timed)} were not timed." if len(every) > len(timed) else ""
     return table(rows, [
         f"Of {len(timed)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
-        f"{': ' + '; '.join(slower) if slower else ''}.{failed} Launched as before: timed once, and the same.  ",
+        f"{listed(slower)}.{failed} Launched as before: timed once, and the same.  ",
         measured_on(used),
     ], (0, 1))  # fmt: skip
 

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dwlab import records
-from dwlab.kernels import registry
 from dwlab.problems import PAPER
 from dwlab.records import Record, epochs, method
 from dwlab.records import ladder as ladders
 from dwlab.report import evidence
-from dwlab.report.rows import Row, grouped, measured_on, over
+from dwlab.report.rows import grouped, measured_on, over
 from dwlab.text.tabular import Markdown, percent, rounded, times
-from tables.writing import NONE, shown, spread, table
+from tables.writing import NONE, changed, newest_with, shown, spread, table, values
 
 # ----------------------------------------------------------------------------------------------------------- ablations
 
@@ -30,20 +29,19 @@ def ablations(runs: Sequence[Record], groups: Sequence[str]) -> Markdown:
     """Groups of what was tried on the way to copy speed, each of the newest run that has it."""
     rows, used = [], {}
     for group in groups:
-        for run in reversed(records.shown_runs(runs)):
-            here = [row for row in run.sections.get("tries") or () if row["group"] == group]
-            if here:
-                used[run.file] = run
-                least = min((row["time_us"] for row in here if row.get("time_us")), default=None)
-                rows += [
-                    ({"what was varied": group} if len(groups) > 1 else {}) | {
-                        "variant": row["name"], "how": row.get("note"),
-                        "time (µs)": rounded(row.get("time_us") or None) or row.get("failure"),
-                        "10 % to 90 %": spread(row), "GB/s": rounded(row.get("gbps")),
-                        "of the fastest": percent(over(least, row.get("time_us"))), "registers": row.get("registers"),
-                    } for row in here
-                ]  # fmt: skip
-                break
+        run, here = newest_with(
+            runs, lambda run, group=group: [row for row in run.sections.get("tries", ()) if row["group"] == group]
+        )
+        used |= {run.file: run} if run else {}
+        least = min(values(here, "time_us"), default=None)
+        rows += [
+            ({"what was varied": group} if len(groups) > 1 else {}) | {
+                "variant": row["name"], "how": row.get("note"),
+                "time (µs)": rounded(row.get("time_us") or None) or row.get("failure"), "10 % to 90 %": spread(row),
+                "GB/s": rounded(row.get("gbps")), "of the fastest": percent(over(least, row.get("time_us"))),
+                "registers": row.get("registers"),
+            } for row in here
+        ]  # fmt: skip
     return table(rows, [
         "GB/s: of the bytes that must be moved. Single experiments, each result checked, of a few hundredths of a "
         f"second each: differences within the spread mean nothing. {measured_on(list(used.values()))}",
@@ -75,14 +73,9 @@ def counted(runs: Sequence[Record]) -> Markdown:
 def sanitized(runs: Sequence[Record]) -> Markdown:
     """Findings of compute-sanitizer's last runs on the stages, a row a tool."""
     found, used = records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]), runs)
-    now = {one.id: one for one in registry.stages()}
-
-    def earlier(row: Row) -> bool:
-        return row["stage"] not in now or not now[row["stage"]].same_kernel(row.get("kernel_sha256"))
-
     rows = [
         {"tool": tool, "stages": len(here), "clean": sum(row["clean"] for row in here),
-         "of an earlier kernel": sum(map(earlier, here)),
+         "of an earlier kernel": sum(changed(row["stage"], row.get("kernel_sha256")) for row in here),
          "": "; ".join(f"{row['stage']}: {row.get('message') or 'errors'}" for row in here if not row["clean"])}
         for tool, here in grouped(found, lambda row: row["tool"]).items()
     ]  # fmt: skip
@@ -91,15 +84,15 @@ def sanitized(runs: Sequence[Record]) -> Markdown:
 
 def long_sums(runs: Sequence[Record]) -> Markdown:
     """The errors of the longest recorded sums, of what is allowed, and whether all runs have the same bits."""
-    run = next((run for run in reversed(records.shown_runs(runs)) if run.sections.get("reduction_error")), None)
+    run, found = newest_with(runs, lambda run: run.sections.get("reduction_error"))
     if run is None:
         return NONE
-    longest = max(row["terms"] for row in run.sections["reduction_error"])
+    longest = max(row["terms"] for row in found)
     rows = [
         {f"{longest:,} terms": f"{row['path']}/{row['stage']}", "error": f"{row['error']:.1e}",
          "of what is allowed": percent(row["error"] / row["allowed"]),
          "": f"{'the same bits' if row['repeatable'] else 'other bits'} in {row['runs']} runs"}
-        for row in run.sections["reduction_error"] if row["terms"] == longest
+        for row in found if row["terms"] == longest
     ]  # fmt: skip
     return table(rows, [measured_on([run])], (0, -1))
 

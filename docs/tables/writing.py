@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dwlab import records
+from dwlab.kernels import registry
 from dwlab.records import Record
 from dwlab.text.tabular import Markdown, markdown, rounded, times
 
@@ -54,3 +55,27 @@ def near_copies(launches: Iterable[tuple[int, float]], copied: Record | None) ->
     """Of launches, bytes and µs: whether each is at 85 % of a copy of as many bytes, where a run has one so small."""
     copies = [(records.copy_us(nbytes, copied), us) for nbytes, us in launches if copied]
     return [least / us >= 0.85 for least, us in copies if least]
+
+
+def listed(names: Sequence[str]) -> str:
+    """ ": one; another", "" of none."""
+    return f": {'; '.join(names)}" if names else ""
+
+
+def values(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    """A field of those rows that have it."""
+    return [row[name] for row in rows if row.get(name)]
+
+
+def newest_with(
+    runs: Sequence[Record], of: Callable[[Record], Iterable[Any] | None]
+) -> tuple[Record | None, list[Any]]:
+    """The newest run, of the GPU that is shown, of which something is there, and this; (None, []) if there is none."""
+    found = ((run, list(of(run) or ())) for run in reversed(records.shown_runs(runs)))
+    return next(((run, rows) for run, rows in found if rows), (None, []))
+
+
+def changed(id: str, *kernel: Any) -> bool:
+    """Whether a stage has another kernel than one that was recorded (`Stage.same_kernel` takes it), or is gone."""
+    stage = {one.id: one for one in registry.stages()}.get(id)
+    return stage is None or not stage.same_kernel(*kernel)
