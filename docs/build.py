@@ -45,7 +45,6 @@ ROOMS = (
 """The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
 
 PICTURE, TITLE = ROOT / "docs" / "img" / "naive-coalesced.svg", "One warp's loads of x"
-JOURNALS = ROOT / "dwlab" / "records" / "tuning"
 
 
 def pages() -> list[Path]:
@@ -58,7 +57,7 @@ def regions() -> dict[str, Callable[[], str]]:
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
     own |= {"simulator/clients": simulator.clients, "simulator/kernels": simulator.kernels}
     taught = {name: getattr(course, name) for name in ("course", "plans", "lessons", "mistakes", "exercises")}
-    all_ = tables.tables() | own | taught | tuning.tables(JOURNALS)
+    all_ = tables.tables() | own | taught | tuning.tables()
     return {name: functools.cache(make) for name, make in all_.items()}
 
 

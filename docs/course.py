@@ -137,11 +137,8 @@ def plans() -> str:
     for hours, numbers in {**PLANS, 8: tuple(name[:2] for name in core)}.items():
         found = {name[:2]: minutes(name, exercise=hours == 8) for name in core if name[:2] in numbers}
         each = ", ".join(f"{number} ({of})" for number, of in found.items())
-        more = (
-            "without exercises"
-            if hours < 8
-            else f"with {', '.join(n for one in COURSE[CORE].values() for n in one[1:])}"
-        )
+        own = ", ".join(number for one in COURSE[CORE].values() for number in one[1:])
+        more = "without exercises" if hours < 8 else f"with {own}"
         rows.append(f"- **{hours} hours**, {sum(found.values())} minutes by measure: {each}, {more}.")
     written, lines = sum(sum(loads()[name].blanks) for name in core), sum(loads()[name].kernel_lines for name in core)
     share = f"Of the core's {lines:,} lines of kernels a student writes {written:,}, {100 * written / lines:.0f} %."
@@ -210,9 +207,8 @@ def exercises() -> str:
     found: dict[str, list[str]] = {kind: [] for kind in (*KINDS, "others")}
     for solution in sorted((ROOT / "solutions").glob("[0-9]*.py")):
         text = solution.read_text(encoding="utf-8")
-        found[next((kind for kind, holds in KINDS.items() if holds(text)), "others")].append(
-            "_".join(solution.stem.split("_")[:2])
-        )
+        kind = next((kind for kind, holds in KINDS.items() if holds(text)), "others")
+        found[kind].append("_".join(solution.stem.split("_")[:2]))
     blanks = {}
     for source in sorted((ROOT / "notebooks" / "src").glob("*.py")):
         cells = re.split(r"^# %%", source.read_text(encoding="utf-8"), flags=re.M)

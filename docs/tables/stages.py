@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,19 +72,14 @@ def _pytorch(runs: Sequence[Record], gpu: str, kinds: Sequence[str] = ()) -> dic
     return best
 
 
-def paths_us(run: Record) -> dict[str, dict[str, float]]:
-    """Path -> stage -> µs of a run at the paper's shape."""
-    found = rows_at(run, PAPER).items()
-    return {path.partition("/")[2]: {name: row.time_us for name, row in rows.items()} for path, rows in found}
-
-
 def totals_us(run: Record, runs: Sequence[Record]) -> dict[str, dict[str, float]]:
     """Row -> path -> µs, with "total" where all of its paths were measured.
 
     Rows: each stage that every path has; the fastest stage of each path; PyTorch's fastest convolution or FFT; that
     with our matrix products too; and of these three the forms with both gradients in one call.
     """
-    found = paths_us(run)
+    found = {path.partition("/")[2]: {name: row.time_us for name, row in rows.items()}
+             for path, rows in rows_at(run, PAPER).items()}  # fmt: skip
     made = {name: {path: found[path][name] for path in THREE} for name in found.get("forward", ())
             if all(name in found.get(path, ()) for path in THREE)}  # fmt: skip
     fastest = {"best": {path: min(of.values()) for path, of in found.items()}}
@@ -299,8 +295,8 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
     for run in (*records.load_runs(), *records.load_runs(folder)):
         for one in (one for one in run.measurements if one.dtype == "float32"):
             taken[one.id, shape_text(one.problem), run.gpu] = one, run
-    found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
-    used, missing = {}, []
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    used, missing, rows = {}, [], []
     for row in predictions["stages"]:
         (basis, old), (gpu, new) = row["gpus"].items()
         shape = shape_text(row["problem"])
@@ -314,16 +310,15 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
         change = after.time_us / before.time_us
         kind = "device memory" if new[f"bound_{state}"] == "dram" else "something else"
         found[kind].append((change, abs(new[f"{state}_us"] / old[f"{state}_us"] / change - 1)))
-    rows = []
-    for kind, here in found.items():
-        changes, errors = zip(*here, strict=True) if here else ((), ())
+    for kind, here in sorted(found.items()):
+        changes, errors = zip(*here, strict=True)
         carried = [abs(1 / change - 1) for change in changes]
-        rows += [{
+        rows.append({
             "predicted to be bound by": kind, "rows": len(here),
             "measured change, median": f"{statistics.median(changes):.3f}",
             "the model's error, median": percent(median(errors)), "within 10 %": sum(one <= 0.1 for one in errors),
             "carried over: error, median": percent(median(carried)), "within 10 % ": sum(one <= 0.1 for one in carried),
-        }] if here else []  # fmt: skip
+        })  # fmt: skip
     return table(rows, [
         f"A row is a stage at a shape that was timed on both: {sum(map(len, found.values()))} of "
         f"{len(predictions['stages'])} predicted; the shapes of the rest were timed on one GPU or none: "

@@ -280,7 +280,7 @@ def kept(folder: Path) -> Kept:
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
 
 
-def tables(folder: Path) -> dict[str, Callable[[], str]]:
+def tables(folder: Path = tuned.FOLDER) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
     return {
         "tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus,
@@ -337,7 +337,7 @@ def gpus() -> Markdown:
 
 def options(folder: Path) -> Markdown:
     """Every sweep of a stage's options: with those that won, and with none, medians of one race."""
-    body, places = [], set()
+    rows, places = [], set()
     for key, tried in whole(tuned.journals(folder)):
         if key.subject.endswith(tuned.OPTIONS) and (won := next((one for one in tried.values() if one.won), None)):
             changed = {name: won.candidate.get(name, 0) for name in (*levels.LEVELS, *levels.INSTRUCTIONS)}
@@ -345,13 +345,15 @@ def options(folder: Path) -> Markdown:
             before, after = (statistics.median(one.times_us[FIRST:] or one.times_us) for one in (plain, won))
             force = ", ".join(f"{name} {value}" for name, value in changed.items() if value) or "as it is"
             layer = f"{key.problem}{'' if key.dtype in key.problem else f' {key.dtype}'}"
-            cells = f"{before:.2f}", f"{after:.2f}", tabular.times(before / after), force
-            body.append([key.subject.removesuffix(tuned.OPTIONS), layer, key.gpu.split()[-1], *cells])
+            rows.append({
+                "stage": key.subject.removesuffix(tuned.OPTIONS), "layer": layer, "GPU": key.gpu.split()[-1],
+                "without (µs)": f"{before:.2f}", "with (µs)": f"{after:.2f}",
+                "times as fast": tabular.times(before / after), "in force": force,
+            })  # fmt: skip
             versions = (f"{name} {value}" for name, value in key.versions.items())
             places.add((*versions, key.gpu, won.date[:10]))
-    head = ["stage", "layer", "GPU", "without (µs)", "with (µs)", "times as fast", "in force"]
     measured = "; ".join(", ".join(one) for one in sorted(places))
-    return Markdown(f"{tabular.markdown(head, sorted(body), {0, 1, 2, 6})}\n\nMeasured with {measured}.\n")
+    return table(sorted(rows, key=lambda row: [*row.values()]), [f"Measured with {measured}."], (0, 1, 2, -1))
 
 
 WITHIN = 1.02
