@@ -13,28 +13,7 @@ from dwlab.problems.layers import DTYPES, Fused
 from dwlab.problems.networks import network
 from dwlab.records import Record
 from dwlab.report import rows as found_in
-from dwlab.report.rows import (
-    SOURCE,
-    VALIDATED,
-    Brought,
-    Row,
-    Runs,
-    all_of,
-    brought_to_networks,
-    brought_to_pairs,
-    fastest_sparse,
-    geometric,
-    group_of,
-    grouped,
-    layer_text,
-    layers_of,
-    layout_of,
-    measured_on,
-    network_of,
-    op_of,
-    over,
-    share,
-)
+from dwlab.report.rows import VALIDATED, Brought, Runs, geometric, grouped, measured_on, network_of, over, share
 from dwlab.text.tabular import Markdown, percent, rounded, times
 from tables import stages
 from tables.writing import LARGE_US, NONE, listed, median, near_copies, shown, slower, table, values
@@ -56,27 +35,25 @@ def layers(runs: Runs) -> Markdown:
     if not found:
         return NONE
     copied, rows = records.copies(runs, used[-1].gpu), []
-    for (op, dtype, batch), here in grouped(found, group_of).items():
-        known, every = {row["layer"] for row in here}, set().union(*(layers_of(name, dtype) for name in VALIDATED))
-        left = [layer for one, path, layer in every if op_of({"op": one, "path": path}) == op and layer not in known]
+    for (op, dtype, batch), here in grouped(found, found_in.group_of).items():
+        every = set().union(*(found_in.layers_of(name, dtype) for name in VALIDATED))
+        its = {layer for one, path, layer in every if found_in.op_of({"op": one, "path": path}) == op}
         ratios, apart = values(here, "speedup_vs_peer"), values(here, "speedup_vs_apart")
         large = [row for row in here if row.get("time_us") and row["copy_bound_us"] >= LARGE_US]
         fast = [row["fraction_of_copy"] for row in large]
         near = near_copies(((row["compulsory_bytes"], row["time_us"]) for row in large), copied)
         rows.append({
-            "layers of": op, "dtype": dtype, "batch": batch, "layers": len(here), "not measured": len(left),
-            "× baseline, geometric mean": geometric(ratios), "least": times(min(ratios, default=None)),
-            "slower": sum(ratio < 1 for ratio in ratios),
+            "layers of": op, "dtype": dtype, "batch": batch, "layers": len(here),
+            "not measured": len(its - {row["layer"] for row in here}), "× baseline, geometric mean": geometric(ratios),
+            "least": times(min(ratios, default=None)), "slower": sum(ratio < 1 for ratio in ratios),
             "of copy, median": percent(median(values(here, "fraction_of_copy"))),
             "large layers: median": percent(median(fast)), "at 85 % of copy": share([one >= 0.85 for one in fast]),
             "of a copy as large": share(near), "× unfused, geometric mean": geometric(apart),
             "slower ": share([ratio < 1 for ratio in apart]),
         })  # fmt: skip
-    lost = sorted(
-        (row for row in found if (row.get("speedup_vs_peer") or 1) < 1), key=lambda row: row["speedup_vs_peer"]
-    )
-    worst = "; ".join(f"{row['layer']} ({row['dtype']}, batch {row['batch']}) {row['speedup_vs_peer']:.2f}"
-                      for row in lost[:5])  # fmt: skip
+    lost = sorted(((row["speedup_vs_peer"], f"{row['layer']} ({row['dtype']}, batch {row['batch']})")
+                   for row in found if (row.get("speedup_vs_peer") or 1) < 1), key=lambda one: one[0])  # fmt: skip
+    worst = "; ".join(f"{name} {ratio:.2f}" for ratio, name in lost[:5])
     return table(rows, [
         f"Slower than the baseline: {len(lost)} of {len(found)}, the worst {worst}.  ",
         f"not measured: of the distinct layers and pairs of {', '.join(VALIDATED)}, those without a row. × baseline: "
@@ -100,8 +77,8 @@ def others(runs: Runs) -> Markdown:
          "× baseline": times(row.get("speedup_vs_peer")), "baseline": row.get("peer")}
         for row in found if row["op"] == "depthwise2d"
     ]  # fmt: skip
-    lines = []
-    for (op, dtype, batch), here in grouped((row for row in found if row["op"] != "depthwise2d"), group_of).items():
+    lines, drawn = [], (row for row in found if row["op"] != "depthwise2d")
+    for (op, dtype, batch), here in grouped(drawn, found_in.group_of).items():
         ratios = values(here, "speedup_vs_peer")
         lines.append(
             f"{len(here)} drawn layers of {op}, {dtype}, batch {batch}: × baseline {geometric(ratios)}, geometric "
@@ -116,7 +93,7 @@ def losses(runs: Runs) -> Markdown:
     lines, lost, most = [], {}, []
     of_networks, of_none = ([row for row in found_in.layers(runs, which)[0] if row.get("speedup_vs_peer")]
                             for which in (True, False))  # fmt: skip
-    for (op, dtype, batch), here in grouped(of_networks, group_of).items():
+    for (op, dtype, batch), here in grouped(of_networks, found_in.group_of).items():
         mean = statistics.geometric_mean(values(here, "speedup_vs_peer"))
         name = f"{op.partition('/')[2].upper()} pairs in one kernel" if "/" in op else f"{op} layers"
         if mean < 1:
@@ -126,13 +103,13 @@ def losses(runs: Runs) -> Markdown:
         said = f"{share(behind)} recorded layers and pairs{f', {share(more)} of no network' if more else ''}."
         kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
         lines.append(f"- Slower than PyTorch's best way: {said}{f' On the mean: {kinds}.' if kinds else ''}")
-    pairs = sorted(brought_to_pairs(runs)[0], key=lambda one: (DTYPES.index(one.dtype), one.batch))
+    pairs = sorted(found_in.brought_to_pairs(runs)[0], key=lambda one: (DTYPES.index(one.dtype), one.batch))
     for (dtype, batch), here in grouped(pairs, lambda one: (one.dtype, one.batch)).items():
         behind = [one.fusion < 1 for one in here if one.fusion]
         most += [f"{dtype} batch {batch} ({share(behind)})"] if sum(behind) * 2 > len(behind) else []
     if most:
         lines.append(f"- Fusing is slower than our own two kernels for most pairs in {_and(most)}.")
-    if found := brought_to_networks(runs)[0]:
+    if found := found_in.brought_to_networks(runs)[0]:
         names = [f"{one.name} in {one.dtype} at batch {one.batch}" for one in found if one.kernels and one.both < 1]
         lines.append(f"- Slower than PyTorch's best as a whole: {len(names)} of {len(found)} networks{listed(names)}.")
     return Markdown("\n".join([*lines, ""])) if lines else NONE
@@ -142,7 +119,7 @@ NEAR = 0.1
 """How far the planner's bytes may be from the hardware's, as a fraction of these, and count as right."""
 
 
-def layer_counters(runs: Runs = None) -> tuple[list[Row], list[Record]]:
+def layer_counters(runs: Runs = None) -> found_in.Found:
     """The newest counters of each stage, layer, layout, batch and storage type; and the runs."""
     names = ("op", "path", "stage", "layer", "layout", "batch", "dtype")
     rows, used = records.newest_rows("layer_counters", lambda row: tuple(row[name] for name in names), runs)
@@ -156,8 +133,8 @@ def counters(runs: Runs) -> Markdown:
     And in how many launches the planner's accesses, in sectors, are what warps requested.
     """
     found, used = layer_counters(runs)
-    rows = []
-    for (stage, dtype), here in grouped(found, lambda row: (f"{op_of(row)}/{row['stage']}", row["dtype"])).items():
+    launches, rows = grouped(found, lambda row: (found_in.op_of(row), row["stage"], row["dtype"])), []
+    for (op, stage, dtype), here in launches.items():
         equal = {}
         for what in ("requests", "sectors"):
             names = f"load_{what}", f"store_{what}"
@@ -168,7 +145,7 @@ def counters(runs: Runs) -> Markdown:
         asked = [row["planned_asked_bytes"] / (32 * (row["load_sectors"] + row["store_sectors"])) for row in here
                  if all(map(row.get, ("planned_asked_bytes", "load_sectors", "store_sectors")))]  # fmt: skip
         rows.append({
-            "stage": stage, "dtype": dtype, "launches": len(here), **equal,
+            "stage": f"{op}/{stage}", "dtype": dtype, "launches": len(here), **equal,
             "load sectors / formula": " to ".join(dict.fromkeys(f"{one:.2f}" for one in (loaded[:1] + loaded[-1:]))),
             f"planner within {100 * NEAR:g} %": share([abs(one - 1) <= NEAR for one in asked]),
         })  # fmt: skip
@@ -188,7 +165,7 @@ def _in_networks(runs: Runs, gpu: str) -> tuple[list[Brought], list[Record]]:
 
     Arrays are in the L2 as far as they fit, as in the network. No baseline is timed so.
     """
-    runs = records.shown_runs([run for run in all_of(runs) if run.sections.get("network_kernels")], gpu)
+    runs = records.shown_runs([run for run in found_in.all_of(runs) if run.sections.get("network_kernels")], gpu)
     recorded = {network_of(row) for run in runs for row in run.sections["network_kernels"]}
     found: dict[tuple[str, str, int], Brought] = {}
     used: list[Record] = []
@@ -199,7 +176,7 @@ def _in_networks(runs: Runs, gpu: str) -> tuple[list[Brought], list[Record]]:
             used += [run] if run is not None else []
             for pair, us in times.items():
                 if isinstance(pair, Fused) and pair.first in times and pair.second in times:
-                    key = layer_text(pair), dtype, batch
+                    key = found_in.layer_text(pair), dtype, batch
                     both = times[pair.first] + times[pair.second]
                     found.setdefault(key, Brought(pair.main_path, *key, None, both, us))
     return list(found.values()), [run for run in runs if any(one is run for one in used)]
@@ -217,7 +194,7 @@ def by_group(found: Sequence[Brought]) -> dict[Group, list[Brought]]:
 
 def pairs(runs: Runs) -> Markdown:
     """Gains by our kernels for pairs of layers, and by fusing them beside: a row a module, type and batch."""
-    found, used = brought_to_pairs(runs)
+    found, used = found_in.brought_to_pairs(runs)
     if not found:
         return NONE
     every, (inside, also) = by_group(found), _in_networks(runs, used[-1].gpu)
@@ -268,22 +245,22 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
     """
     rows, used = found_in.networks(runs)
     found = {network_of(row): one for row, one in zip([row for row in rows if row.get("apart_us")],
-                                                      brought_to_networks(runs)[0], strict=True)}  # fmt: skip
+                                                      found_in.brought_to_networks(runs)[0], strict=True)}  # fmt: skip
     if not found:
         return NONE
-    ways = [one for run in all_of(runs) if run.gpu == used[-1].gpu for one in run.peers if one.get("time")]
+    ways = [one for run in found_in.all_of(runs) if run.gpu == used[-1].gpu for one in run.peers if one.get("time")]
 
     def among(way: str) -> int:
         tried = {(one["shape"]["network"], one["shape"]["N"], one["dtype"]) for one in ways
                  if way in str(one.get("way"))}  # fmt: skip
         return sum((row["network"], row["batch"], row.get("peer_dtype") or row["dtype"]) in tried for row in rows)
 
-    shown = []
+    lines = []
     for row in (row for row in rows if names is None or row["network"] in names):
         one = found.get(network_of(row))
         kernels, fusion, both = (one.kernels, one.fusion, one.both) if one else (None, None, None)
         joules, theirs = (row.get(name) or None for name in ("joules", "peer_joules"))
-        shown.append({
+        lines.append({
             "network": row["network"], "dtype": row["dtype"], "batch": row["batch"],
             "PyTorch's best (µs)": rounded(row.get("peer_time_us")),
             "layer by layer (µs)": rounded(row.get("apart_us")), "fused (µs)": rounded(row.get("fused_us")),
@@ -299,11 +276,9 @@ def networks(runs: Runs, names: Container[str] | None = None) -> Markdown:
     behind = [f"{one} {one.fusion:.2f}" for one in found.values() if one.fusion is not None and one.fusion <= 1]
     none = [f"{one}" for one in found.values() if one.fused_us is None]
     watts = [row[name] for row in rows for name in ("rest_watts", "peer_rest_watts") if row.get(name)]
-    energy = (
-        f" Energy: NVML's, of the whole board, which took {min(watts):.0f} to {max(watts):.0f} W at rest, part of it."
-        if watts else ""
-    )  # fmt: skip
-    return table(shown, [
+    rest = f"took {min(watts):.0f} to {max(watts):.0f} W at rest, part of it" if watts else ""
+    energy = f" Energy: NVML's, of the whole board, which {rest}." if watts else ""
+    return table(lines, [
         f"Geometric means over {', '.join(VALIDATED)}, where the faster way is run: {'; '.join(means)}.  ",
         f"Slower fused, and so run layer by layer, {len(behind)} of {len(found)}{listed(behind)}. No pair was faster "
         f"in one kernel in {len(none)}{listed(none)}.  ",
@@ -342,14 +317,14 @@ def headline(runs: Runs) -> Markdown:
 
     µs of an inference in one CUDA graph, and of a launch. What has no record has no row.
     """
-    found, used = brought_to_networks(runs)
+    found, used = found_in.brought_to_networks(runs)
     rows = [
         (f"MobileNetV2, {one.dtype}, {one.batch} image{'s' * (one.batch > 1)}", one)
         for one in sorted(found, key=lambda one: (one.batch, DTYPES.index(one.dtype)))
         if one.name == "mobilenet_v2" and one.dtype in ("float32", "float16") and one.batch in (1, 32)
     ]
     run = stages.newest(PAPER, runs=runs)
-    made = stages.totals_us(run, all_of(runs)) if run else {}
+    made = stages.totals_us(run, found_in.all_of(runs)) if run else {}
     if theirs := made.get(stages.ANY, {}).get("forward"):
         one = Brought("", "", "float32", PAPER.B, theirs, made["best"]["forward"], None)
         rows.append(("1-D convolution (S4ConvD), forward, float32", one))
@@ -381,14 +356,14 @@ def energy(runs: Runs) -> Markdown:
         least = best["joules"] if best else recorded.get(key, {}).get("peer_joules")
         plans = grouped([row for row in here if row["way"] != EMPTY and row not in theirs],
                         lambda row: row["way"].partition(",")[0])  # fmt: skip
-        shown = [min(plan, key=lambda row: row["joules"]) for plan in plans.values()]
+        least_of_plan = [min(plan, key=lambda row: row["joules"]) for plan in plans.values()]
         rows += [
             {"network": row["network"], "dtype": row["dtype"], "way": row["way"].replace("apart", "layer by layer"),
              "kernels of ours": row["kernels"] or None, "time (µs)": rounded(row["time_us"]),
              "W": f"{row['watts']:.0f}", "mJ": rounded(1e3 * row["joules"]),
              "of that above rest (mJ)": rounded(1e3 * row["joules"] * (1 - row["rest_watts"] / row["watts"])),
-             "× PyTorch": times(over(least, row["joules"]) if row in shown else None)}
-            for row in here if row is best or row in shown
+             "× PyTorch": times(over(least, row["joules"]) if row in least_of_plan else None)}
+            for row in here if row is best or row in least_of_plan
         ]  # fmt: skip
     rest, batches = sorted(row["rest_watts"] for row in found), sorted({str(row["batch"]) for row in found})
     return table(rows, [
@@ -404,7 +379,7 @@ def energy(runs: Runs) -> Markdown:
 
 def validated(runs: Runs) -> Markdown:
     """The planner's decisions compared with measured times, maps NHWC: a row a network, storage type and batch."""
-    having = [run for run in all_of(runs) if run.sections.get("network_kernels") or run.sections.get("layers")]
+    having = [run for run in found_in.all_of(runs) if run.sections.get("network_kernels") or run.sections.get("layers")]
     having = records.shown_runs(having)
     recorded = {(row["network"], row["dtype"], row["batch"]) for run in having
                 for row in run.sections.get("network_kernels", ()) if row["layout"] == "NHWC"}  # fmt: skip
@@ -445,19 +420,20 @@ def sparse(runs: Runs) -> Markdown:
     """How many times as fast our fastest stage is as each library and as our dense stages, by kind of layer: the
     source's products or networks' layers, in a layout and a pattern. Geometric mean, least and greatest.
     """
-    found, used = fastest_sparse(runs)
+    found, used = found_in.fastest_sparse(runs)
     names = [*(name for name in LIBRARIES if any(name in row["peers"] for row in found)), DENSE]
-    kinds, rows = grouped(found, lambda row: (row["networks"] != SOURCE, layout_of(row), row["pattern"])), []
+    kinds = grouped(found, lambda row: (row["networks"] != found_in.SOURCE, found_in.layout_of(row), row["pattern"]))
+    rows = []
     for (of_networks, layout, pattern), here in sorted(kinds.items(), key=lambda kind: kind[0][:2]):
-        row = {"layers": "of networks" if of_networks else "the source's", "layout": layout, "pattern": pattern,
-               "number": len(here)}  # fmt: skip
+        beside = {}
         for name in names:
-            theirs = [
-                min(one["dense"].values(), default=None) if name == DENSE else one["peers"].get(name) for one in here
-            ]
-            ratios = [us / one["time_us"] for us, one in zip(theirs, here, strict=True) if us is not None]
-            row[f"× {name}"] = f"{geometric(ratios)} ({times(min(ratios))} to {times(max(ratios))})" if ratios else ""
-        rows.append(row)
+            us = [one["peers"].get(name) if name != DENSE else min(one["dense"].values(), default=None) for one in here]
+            ratios = [theirs / one["time_us"] for theirs, one in zip(us, here, strict=True) if theirs is not None]
+            beside[f"× {name}"] = (
+                f"{geometric(ratios)} ({times(min(ratios))} to {times(max(ratios))})" if ratios else ""
+            )
+        rows.append({"layers": "of networks" if of_networks else "the source's", "layout": layout, "pattern": pattern,
+                     "number": len(here), **beside})  # fmt: skip
     return table(rows, [measured_on(used)], (0, 1, 2))
 
 
