@@ -284,12 +284,13 @@ def drawn(runs: Sequence[Record]) -> Markdown:
 # ---------------------------------------------------------------------------------------------------------- predictions
 
 
-def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
+def another(_: Sequence[Record]) -> Markdown:
     """Times predicted for a second GPU before it was recorded, against what it then measured.
 
     For each stage and shape that was timed on both: the measured change of its time, the predicted one, and none, which
     is what carrying the first GPU's times over would say; where memory binds, and elsewhere.
     """
+    folder = records.FOLDER / "predictions"
     predictions = json.loads(records.file_bytes(max(folder.glob("*.json.xz"))))
     taken: dict[tuple[str, str, str], tuple[Measurement, Record]] = {}
     for run in (*records.load_runs(), *records.load_runs(folder)):
@@ -332,5 +333,5 @@ TABLES = {
     "ceilings": ceilings, "depthwise1d": ladder, "depthwise1d/total": totals, "depthwise1d/grid": grid,
     **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in THREE},
     "depthwise1d/drawn": drawn, "depthwise1d/short": short, "predicted": predicted,
-    "predicted/another": lambda runs: another(),
+    "predicted/another": another,
 }  # fmt: skip

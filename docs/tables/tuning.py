@@ -37,7 +37,9 @@ from dwlab.text.tabular import Markdown
 from dwlab.tuning import learned, pruning, replay, strategies
 from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import SpaceError, Subject, by, subject
-from tables.writing import listed, table
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from tables.writing import listed, table  # noqa: E402
 
 BUDGETS = (5, 10, 20)
 MANY = 20
@@ -389,13 +391,13 @@ def main(folder: Path) -> None:
     """Prints a row a sweep, with regrets after the first of BUDGETS, and the claims."""
     found = rows(folder)
     names = list(dict.fromkeys(name for one in found for name in one.regrets))
-    body = [
-        [one.stage, one.problem, one.gpu, str(one.space), percent(one.default),
-         *(percent(one.regrets[name][0]) if name in one.regrets else "–" for name in names), one.note]
+    shown = [
+        {"stage": one.stage, "problem": one.problem, "GPU": one.gpu, "space": one.space,
+         "default": percent(one.default),
+         **{name: percent(one.regrets.get(name, [None])[0]) for name in names}, "note": one.note}
         for one in found
     ]  # fmt: skip
-    print(tabular.markdown(["stage", "problem", "GPU", "space", "default", *names, "note"], body, {0, 1, 2}))
-    print(f"\n{_claims(found)}")
+    print(f"{table(shown, text=(0, 1, 2))}{_claims(found)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables that lessons show of records: ablations, long rows, counters, fences, an epoch, the working method."""
+"""Tables that lessons show of records: ablations, counters, fences, an epoch, the working method."""
 
 from __future__ import annotations
 
@@ -227,9 +227,9 @@ def _accuracy(run: method.SurfacesRun) -> Markdown:
     ])  # fmt: skip
 
 
-def ladder(run: ladders.LadderRun | None = None) -> Markdown:
+def ladder() -> Markdown:
     """The rungs of lessons 32 and 38, by the newest run that timed all of them."""
-    run = run or ladders.newest()
+    run = ladders.newest()
     if run is None:
         return Markdown("The ladder is not recorded. On a GPU: `python benchmarks/ladder.py`.\n")
     rows, before = [], None
@@ -260,7 +260,7 @@ def newest_method(name: str, _: Sequence[Record]) -> Markdown:
 
 
 TABLES = {
-    "epoch": lambda runs: epoch(), "ladder": lambda runs: ladder(), "counted": counted,
+    "epoch": lambda _: epoch(), "ladder": lambda _: ladder(), "counted": counted,
     "sanitized": sanitized, "long_sums": long_sums, "ablations": functools.partial(ablations, groups=ABLATIONS),
     **{f"ablations/{group.replace(' ', '_')}": functools.partial(ablations, groups=(group,)) for group in IN_LESSONS},
     **{f"method/{name}": functools.partial(newest_method, name) for name in METHOD},
