@@ -282,7 +282,7 @@ def kept(folder: Path) -> Kept:
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
 
 
-def tables(folder: Path = tuned.FOLDER) -> dict[str, Callable[[], str]]:
+def tables(folder: Path = Path(tuned.FOLDER)) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
     return {
         "tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus,
