@@ -38,7 +38,7 @@ def layers(runs: Runs) -> Markdown:
     for (op, dtype, batch), here in grouped(found, found_in.group_of).items():
         every = set().union(*(found_in.layers_of(name, dtype) for name in VALIDATED))
         its = {layer for one, path, layer in every if found_in.op_of({"op": one, "path": path}) == op}
-        ratios, apart = values(here, "speedup_vs_peer"), values(here, "speedup_vs_apart")
+        ratios, unfused = values(here, "speedup_vs_peer"), values(here, "speedup_vs_apart")
         large = [row for row in here if row.get("time_us") and row["copy_bound_us"] >= LARGE_US]
         fast = [row["fraction_of_copy"] for row in large]
         near = near_copies(((row["compulsory_bytes"], row["time_us"]) for row in large), copied)
@@ -48,21 +48,22 @@ def layers(runs: Runs) -> Markdown:
             "least": times(min(ratios, default=None)), "slower": sum(ratio < 1 for ratio in ratios),
             "of copy, median": percent(median(values(here, "fraction_of_copy"))),
             "large layers: median": percent(median(fast)), "at 85 % of copy": share([one >= 0.85 for one in fast]),
-            "of a copy as large": share(near), "× unfused, geometric mean": geometric(apart),
-            "slower ": share([ratio < 1 for ratio in apart]),
+            "of a copy as large": share(near), "× unfused, geometric mean": geometric(unfused),
+            "slower ": share([ratio < 1 for ratio in unfused]),
         })  # fmt: skip
     lost = sorted(((row["speedup_vs_peer"], f"{row['layer']} ({row['dtype']}, batch {row['batch']})")
                    for row in found if (row.get("speedup_vs_peer") or 1) < 1), key=lambda one: one[0])  # fmt: skip
     worst = "; ".join(f"{name} {ratio:.2f}" for ratio, name in lost[:5])
+    compiled = sum(row["compiled"] for row in found)
     return table(rows, [
         f"Slower than the baseline: {len(lost)} of {len(found)}, the worst {worst}.  ",
         f"not measured: of the distinct layers and pairs of {', '.join(VALIDATED)}, those without a row. × baseline: "
         "the fastest of any record of PyTorch over our fastest stage, both in CUDA graphs and their best layout; "
-        f"torch.compile is among them for {sum(row['compiled'] for row in found)} of {len(found)} rows; float32 "
-        "without TF32, int8 beside PyTorch's float16, and pointwise beside torch._int_mm too. of copy: compulsory "
-        f"bytes over the time, against the copy of its run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a "
-        "copy as large: at 85 % of a copy of as many bytes. × unfused: our two kernels of a pair, one after the other "
-        "in a graph, over the fused one.  ",
+        f"torch.compile is among them for {compiled} of {len(found)} rows; float32 without TF32, int8 beside "
+        "PyTorch's float16, and pointwise beside torch._int_mm too. of copy: compulsory bytes over the time, against "
+        f"the copy of its run. large: {LARGE_US:g} µs or more at the copy bandwidth. of a copy as large: at 85 % of a "
+        "copy of as many bytes. × unfused: our two kernels of a pair, one after the other in a graph, over the fused "
+        "one.  ",
         measured_on(used),
     ], (0, 1))  # fmt: skip
 
@@ -100,9 +101,9 @@ def losses(runs: Runs) -> Markdown:
             lost.setdefault(name, []).append(f"{dtype} batch {batch} ({times(mean)} ×)")
     if of_networks:
         behind, more = ([row["speedup_vs_peer"] < 1 for row in rows] for rows in (of_networks, of_none))
-        said = f"{share(behind)} recorded layers and pairs{f', {share(more)} of no network' if more else ''}."
+        many = f"{share(behind)} recorded layers and pairs{f', {share(more)} of no network' if more else ''}."
         kinds = "; ".join(f"{name} in {_and(where)}" for name, where in lost.items())
-        lines.append(f"- Slower than PyTorch's best way: {said}{f' On the mean: {kinds}.' if kinds else ''}")
+        lines.append(f"- Slower than PyTorch's best way: {many}{f' On the mean: {kinds}.' if kinds else ''}")
     pairs = sorted(found_in.brought_to_pairs(runs)[0], key=lambda one: (DTYPES.index(one.dtype), one.batch))
     for (dtype, batch), here in grouped(pairs, lambda one: (one.dtype, one.batch)).items():
         behind = [one.fusion < 1 for one in here if one.fusion]
@@ -142,12 +143,12 @@ def counters(runs: Runs) -> Markdown:
             same = [all(row[name] == row[f"predicted_{name}"] for name in names) for row in counted]
             equal[f"{what} as the formula says"] = share(same)
         loaded = sorted(row["load_sectors"] / row["predicted_load_sectors"] for row in here if row.get("load_sectors"))
-        asked = [row["planned_asked_bytes"] / (32 * (row["load_sectors"] + row["store_sectors"])) for row in here
+        planned = [row["planned_asked_bytes"] / (32 * (row["load_sectors"] + row["store_sectors"])) for row in here
                  if all(map(row.get, ("planned_asked_bytes", "load_sectors", "store_sectors")))]  # fmt: skip
         rows.append({
             "stage": f"{op}/{stage}", "dtype": dtype, "launches": len(here), **equal,
             "load sectors / formula": " to ".join(dict.fromkeys(f"{one:.2f}" for one in (loaded[:1] + loaded[-1:]))),
-            f"planner within {100 * NEAR:g} %": share([abs(one - 1) <= NEAR for one in asked]),
+            f"planner within {100 * NEAR:g} %": share([abs(one - 1) <= NEAR for one in planned]),
         })  # fmt: skip
     return table(rows, [
         f"{len(found)} launches. Of copies past the registers (cp.async) the hardware counts a sector for each 32 "

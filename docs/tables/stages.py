@@ -148,15 +148,14 @@ def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
         earlier += [f"{path}/{row.stage}" for row in here
                     if row.kernel_sha256 and changed(row.id, row.kernel_sha256, row.problem, row.dtype)]  # fmt: skip
         timed = records.with_fastest_baselines([row.to_dict() for row in here], runs)
-        peers = [
-            {"stage": f"baseline: {row['peer']}", "time_us": row["peer_time_us"]} for row in timed if row.get("peer")
-        ]
+        best = next((row for row in timed if row.get("peer")), None)
+        timed += [{"stage": "baseline: " + best["peer"], "time_us": best["peer_time_us"]}] if best else []
         rows += [
             ({"path": path} if len(paths) > 1 else {}) | {
                 "stage": row["stage"], "time (µs)": rounded(row["time_us"]), "p10 to p90 (µs)": spread(row),
                 "effective GB/s": rounded(row.get("effective_gbps")), "of copy": percent(row.get("fraction_of_copy")),
                 "× naive": times(row.get("speedup_vs_naive")), "× baseline": slower(row.get("speedup_vs_peer")),
-            } for row in (*timed, *peers[:1])
+            } for row in timed
         ]  # fmt: skip
     return table(rows, [
         f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy "
@@ -212,8 +211,8 @@ def short(runs: Sequence[Record]) -> Markdown:
          "× baseline": slower(one.get("speedup_vs_peer")), "which": one.get("peer")}
         for one in found
     ]  # fmt: skip
-    said = f"Causal, TF32 off; the convolution alone but where it says so. {measured_on(used)}"
-    return table(rows, [said], (0, 1, 2, 3, 4, -1))
+    note = f"Causal, TF32 off; the convolution alone but where it says so. {measured_on(used)}"
+    return table(rows, [note], (0, 1, 2, 3, 4, -1))
 
 
 def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
