@@ -10,7 +10,7 @@ Markdown holds regions between `<!-- begin:NAME -->` and `<!-- end:NAME -->`. NA
 - `simulator/clients`, `simulator/kernels`: what benchmarks/simulators.py has found;
 - `course`, `plans`, `lessons`, `mistakes`, `exercises`: what docs/course.py has of the lessons and exercises.
 
-Without FILES: README.md, all of docs/, and the pictures in docs/img/. With --check nothing is changed,
+Without FILES: README.md, all of docs/, and the picture in docs/img/. With --check nothing is changed,
 and the exit status is 1 if something is out of date.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import io
 import os
 import re
 import subprocess
@@ -27,7 +26,6 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
@@ -40,18 +38,13 @@ from dwlab import DepthwiseConv1d, records, stage  # noqa: E402
 from dwlab.text import tabular  # noqa: E402
 from dwlab.text.drawing import BLUE, Drawing, box, label  # noqa: E402
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 ROOMS = (
     "text", "records", "problems", "gpu", "simt", "simulator", "instructions", "target", "setup", "kernels", "compiler",
     "measure", "model", "judge", "planner", "inference", "training", "report", "study", "tuning", "widgets",
 )  # fmt: skip
 """The rooms of dwlab, in the order of their imports: each imports only what stands before it (a test holds that)."""
 
-IMAGES = ROOT / "docs" / "img"
-PICTURE, TITLE = IMAGES / "naive-coalesced.svg", "One warp's loads of x"
-JOURNALS = ROOT / "dwlab" / "records" / "tuning"
+PICTURE, TITLE = ROOT / "docs" / "img" / "naive-coalesced.svg", "One warp's loads of x"
 
 
 def pages() -> list[Path]:
@@ -64,13 +57,8 @@ def regions() -> dict[str, Callable[[], str]]:
     own = {"xray": xrayed, "rooms": rooms, "architecture": architecture, "instructions": instructions, "parts": parts}
     own |= {"simulator/clients": simulator.clients, "simulator/kernels": simulator.kernels}
     taught = {name: getattr(course, name) for name in ("course", "plans", "lessons", "mistakes", "exercises")}
-    all_ = tables.tables() | own | taught | tuning.tables(JOURNALS)
+    all_ = tables.tables() | own | taught | tuning.tables()
     return {name: functools.cache(make) for name, make in all_.items()}
-
-
-def pictures() -> dict[str, tuple[str, Callable[[], Figure | Drawing | None]]]:
-    """Name of a picture's file in docs/img/ -> (title, what draws it); None: there is nothing to draw."""
-    return {PICTURE.name: (TITLE, first_loads)}
 
 
 # ------------------------------------------------------------------------------------------------------- architecture
@@ -105,14 +93,11 @@ def tree(folder: Path) -> Iterator[tuple[int, str, str]]:
 
 def architecture() -> str:
     """Every package and module of dwlab as a nested list."""
-    plain = re.compile(r"`[^`]*`|[\[\]*<_]")  # what Markdown would read in a summary, outside of code
-    shown = {
-        text: plain.sub(lambda one: one[0] if one[0][0] == "`" else f"\\{one[0]}", text)
-        for _, _, text in tree(ROOT / "dwlab")
-    }
-    return "\n".join(
-        f"{'  ' * depth}- `{name}`{f': {shown[text]}' if text else ''}" for depth, name, text in tree(ROOT / "dwlab")
-    )
+    markup, lines = re.compile(r"`[^`]*`|[\[\]*<_]"), []  # what Markdown would read in a summary, and code
+    for depth, name, text in tree(ROOT / "dwlab"):
+        plain = markup.sub(lambda one: one[0] if one[0][0] == "`" else f"\\{one[0]}", text)
+        lines.append(f"{'  ' * depth}- `{name}`{f': {plain}' if plain else ''}")
+    return "\n".join(lines)
 
 
 def instructions() -> str:
@@ -138,11 +123,8 @@ def parts() -> str:
 
 def rooms() -> str:
     """The rooms of dwlab and what each is, up to the first colon of its summary, as one paragraph."""
-    found = [
-        (name, text)
-        for depth, name, text in tree(ROOT / "dwlab")
-        if depth == 0 and name.split(".")[0].strip("/") in ROOMS
-    ]
+    found = [(name, text) for depth, name, text in tree(ROOT / "dwlab")
+             if depth == 0 and name.split(".")[0].strip("/") in ROOMS]  # fmt: skip
     listed = "; ".join(f"`{name}` {text.partition(':')[0]}".rstrip() for name, text in found)
     return textwrap.fill(f"{listed}.", 120, break_on_hyphens=False)
 
@@ -185,18 +167,9 @@ def first_loads() -> Drawing:
     return Drawing(TITLE, " ".join(alt), f'<g color="{ink}">{"".join(body)}</g>', 222, width=386)
 
 
-def as_svg(figure: Figure | Drawing, title: str = TITLE) -> str:
-    """The figure as SVG that is the same each time, with its alt text; a plot is on white, for a dark page as well."""
-    if isinstance(figure, Drawing):
-        return f"{figure.svg()}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    import matplotlib
-
-    out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "dwlab", "svg.fonttype": "none"}):
-        metadata = {"Date": None, "Creator": None, "Title": title, "Description": figure.alt}
-        figure.savefig(out, format="svg", facecolor="white", metadata=metadata)
-    text = re.sub(r"font-family: [^;\"]*", "font-family: 'DejaVu Sans', sans-serif", out.getvalue())
-    return "".join(f"{line.strip()}\n" for line in text.splitlines())
+def as_svg(picture: Drawing) -> str:
+    """The picture as a file."""
+    return f"{picture.svg()}\n".replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
 
 
 def main() -> int:
@@ -204,22 +177,16 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 if something is out of date")
     options = parser.parse_args()
-    made = regions()
-    stale = []
-    for file in options.files or pages():
+    made, stale = regions(), []
+    files = {file: lambda old: tables.fill(old, made) for file in options.files or pages()}
+    for file, make in (files if options.files else files | {PICTURE: lambda old: as_svg(first_loads())}).items():
         try:
             old = file.read_text(encoding="utf-8")
-            new = tables.fill(old, made)
+            new = make(old)
         except (OSError, records.RecordError) as error:
             print(f"{file}: {error}", file=sys.stderr)
             return 2
         stale += [(file, new)] if new != old else []
-    if not options.files:
-        for name, (title, draw) in pictures().items():
-            figure, file = draw(), IMAGES / name
-            new = as_svg(figure, title) if figure is not None else ""
-            if new and not (file.exists() and file.read_text(encoding="utf-8") == new):
-                stale.append((file, new))
     for file, text in stale:
         if not options.check:
             file.write_text(text, encoding="utf-8")

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dwlab.text.tabular import markdown
+
 ROOT = Path(__file__).resolve().parent.parent
 WORDS_A_MINUTE, SECONDS_A_LINE, LEAST_MINUTES = 150, 60, 5
 """Minutes of an exercise: its task is read at a lesson's rate, and each line of our answer takes a minute more."""
@@ -135,12 +137,9 @@ def plans() -> str:
     for hours, numbers in {**PLANS, 8: tuple(name[:2] for name in core)}.items():
         found = {name[:2]: minutes(name, exercise=hours == 8) for name in core if name[:2] in numbers}
         each = ", ".join(f"{number} ({of})" for number, of in found.items())
-        more = (
-            f", with {', '.join(n for one in COURSE[CORE].values() for n in one[1:])}"
-            if hours == 8
-            else ", without exercises"
-        )
-        rows.append(f"- **{hours} hours**, {sum(found.values())} minutes by measure: {each}{more}.")
+        own = ", ".join(number for one in COURSE[CORE].values() for number in one[1:])
+        more = "without exercises" if hours < 8 else f"with {own}"
+        rows.append(f"- **{hours} hours**, {sum(found.values())} minutes by measure: {each}, {more}.")
     written, lines = sum(sum(loads()[name].blanks) for name in core), sum(loads()[name].kernel_lines for name in core)
     share = f"Of the core's {lines:,} lines of kernels a student writes {written:,}, {100 * written / lines:.0f} %."
     return "\n".join([*rows, "", share])
@@ -148,10 +147,7 @@ def plans() -> str:
 
 def lessons() -> str:
     """A row a lesson: what one can do afterwards, minutes of reading, doing and exercises, the question to discuss."""
-    rows = [
-        "| lesson | afterwards they can | reading: stated, measured | doing | exercises | written | to discuss first |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
-    ]
+    rows = []
     for name, load in loads().items():
         text = (ROOT / "notebooks" / "src" / f"{name}.py").read_text(encoding="utf-8")
         title = re.search(r"^# # (.*)$", text, re.M)[1]
@@ -159,21 +155,22 @@ def lessons() -> str:
         own = [exercise_minutes(one) for one in sorted((ROOT / "solutions").glob(f"{name[:2]}_*.py"))]
         question = re.search(r"^# ## Question\n(.*?)(?=^# ## |^# %%)", text, re.M | re.S)
         found = re.findall(r"\*\*(.+?)\*\*", re.sub(r"^# ?", "", question[1], flags=re.M), re.S) if question else []
-        found = [one for one in found if one.rstrip().endswith("?")]
-        rows.append(
-            f"| [{_cell(title)}](../notebooks/{name}.ipynb) | {_cell(_head(text, 'Afterwards you can'))} "
-            f"| {read[0] if read else ''}, {load.minutes:.1f} | {load.doing} "
-            f"| {' + '.join(map(str, own))} = {sum(own)} | {sum(load.blanks)} of {load.kernel_lines} "
-            f"| {_cell(found[0]) if found else ''} |"
-        )
-    return "\n".join(rows)
+        rows.append((
+            f"[{_cell(title)}](../notebooks/{name}.ipynb)", _cell(_head(text, "Afterwards you can")),
+            f"{read[0] if read else ''}, {load.minutes:.1f}", f"{load.doing}",
+            f"{' + '.join(map(str, own))} = {sum(own)}", f"{sum(load.blanks)} of {load.kernel_lines}",
+            _cell(next((one for one in found if one.rstrip().endswith("?")), "")),
+        ))  # fmt: skip
+    head = ("lesson", "afterwards they can", "reading: stated, measured", "doing", "exercises", "written",
+            "to discuss first")  # fmt: skip
+    return markdown(head, rows, (0, 1, -1))
 
 
 def mistakes() -> str:
     """A row a mistake: what is wrong in an answer, and what the judge says of it. It must find something."""
     from dwlab.judge import exercises
 
-    rows = ["| exercise | what is wrong | the judge | its first hint |", "| --- | --- | --- | --- |"]
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         files = []
         for number, _, old, new in MISTAKES:
@@ -187,8 +184,8 @@ def mistakes() -> str:
     for (number, what, *_), found in zip(MISTAKES, graded, strict=True):
         if found.status == "passed":  # or the answer has no `old` any more
             raise RuntimeError(f"{number}, {what}: the judge finds nothing wrong with it")
-        rows.append(f"| {number} | {what} | {_cell(found.message)} | {_cell(''.join(found.hints[:1]))} |")
-    return "\n".join(rows)
+        rows.append((number, what, _cell(found.message), _cell("".join(found.hints[:1]))))
+    return markdown(("exercise", "what is wrong", "the judge", "its first hint"), rows, range(4))
 
 
 # ---------------------------------------------------------------------------------------------------------- exercises
@@ -217,8 +214,7 @@ def exercises() -> str:
         cells = re.split(r"^# %%", source.read_text(encoding="utf-8"), flags=re.M)
         if count := sum("### BEGIN SOLUTION" in cell or '"blank:' in cell for cell in cells):
             blanks[source.stem[:2]] = count
-    rows = [(kind, len(ids), ", ".join(ids)) for kind, ids in found.items() if ids]
+    rows = [(kind, f"{len(ids)}", ", ".join(ids)) for kind, ids in found.items() if ids]
     kernels = ", ".join(lesson + (f" ({count})" if count > 1 else "") for lesson, count in blanks.items())
-    rows.append(("in the lessons themselves: kernels with blanks", sum(blanks.values()), kernels))
-    head = ["| what there is to do | how many | which |", "| --- | ---: | --- |"]
-    return "\n".join([*head, *(f"| {kind} | {count} | {which} |" for kind, count, which in rows)])
+    rows.append(("in the lessons themselves: kernels with blanks", f"{sum(blanks.values())}", kernels))
+    return markdown(("what there is to do", "how many", "which"), rows, (0, -1))

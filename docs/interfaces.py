@@ -30,29 +30,23 @@ def offered(file: Path) -> dict[str, Offered]:
     found = {}
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            inner = [one for one in getattr(node, "body", []) if isinstance(one, (ast.FunctionDef, ast.AnnAssign))]
-            inner = [
-                one for one in inner if isinstance(node, ast.ClassDef) and not getattr(one, "name", "a").startswith("_")
-            ]
-            fields = [ast.unparse(one.target) for one in inner if isinstance(one, ast.AnnAssign)]
-            given = ", ".join(fields) if isinstance(node, ast.ClassDef) else _arguments(node)
-            lines = sum(_head(one) for one in (node, *inner))
-            found[node.name] = Offered(node.name, f"{node.name}({given})", ast.get_docstring(node) or "", lines)
+            fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+            methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name[0] != "_"]
+            if isinstance(node, ast.FunctionDef):
+                given, inner = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)], []
+            else:
+                given, inner = [ast.unparse(one.target) for one in fields], [*fields, *methods]
+            call, lines = f"{node.name}({', '.join(given)})", sum(map(_head, (node, *inner)))
+            found[node.name] = Offered(node.name, call, ast.get_docstring(node) or "", lines)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            for one in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                if isinstance(one, ast.Name):
-                    found[one.id] = Offered(one.id, one.id, "", 1)
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id: Offered(one.id, one.id, "", 1) for one in targets if isinstance(one, ast.Name)}
     return found
-
-
-def _arguments(node: ast.FunctionDef) -> str:
-    return ", ".join(one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
 
 
 def _head(node: ast.stmt) -> int:
     """Lines of a signature with its decorators and docstring; of a field its own."""
     if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return node.end_lineno - node.lineno + 1
-    first = node.body[0]
-    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    first, documented = node.body[0], ast.get_docstring(node) is not None
     return (first.end_lineno if documented else first.lineno - 1) - node.lineno + 1 + len(node.decorator_list)

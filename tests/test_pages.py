@@ -224,20 +224,6 @@ def test_the_grid_of_shapes():
         share(row["of a copy as large"], (copied(moved(one)) / one["time_us"] >= 0.85 for one in large))
 
 
-def test_long_rows():
-    shown = {(row["path"], int(row["B"]), int(row["K"])): row
-             for row in tables("docs/results/depthwise1d.md")["depthwise1d/long"]}  # fmt: skip
-    for place, one in newest(H200, "grid", where).values():
-        sizes, us = one["problem"], one["time_us"]
-        if sizes["L"] == 1024 and one["path"] in ("forward", "backward"):
-            row = shown.pop((one["path"], sizes["B"], sizes["K"]))
-            same(row["time (µs)"], us)
-            same(row["of copy"], moved(one) / us / 10 / runs(H200)[place]["ceilings"]["copy_gbps"])
-            same(row["of FMA rate"], 100 * one["fma_bound_us"] / us)
-            same(row["of a copy as large"], *(100 * least / us for least in [copied(moved(one))] if least))
-    assert not shown
-
-
 def test_short_convolutions():
     shown = {tuple(row[name] for name in ("B, H, L, K", "dtype", "layout", "path")): row
              for row in tables("docs/results/depthwise1d.md")["depthwise1d/short"]}  # fmt: skip

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,22 +15,11 @@ site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
 
 
-def test_a_docstring_as_markdown():
-    text = "Sum of *all* x_i in `a[i]`.\n\n    y = f(x)  # *code*\n\nA <b>."
-    assert site.prose(text) == ("Sum of \\*all\\* x\\_i in `a[i]`.\n\n```python\ny = f(x)  # *code*\n```\n\nA \\<b\\>.")
-
-
-def test_a_signature_is_as_its_source_has_it_and_no_line_is_too_long():
-    def short(a: "int | None", *rest: "str"): ...
-
-    def long(self, first: "dict[str, int]", second: "tuple[int, ...]" = (1, 2), *, last: object = lambda one: one): ...
-
-    assert site.signature(short) == "(a: int | None, *rest: str)"
-    assert site.signature(long).split("\n") == [
-        "(", "    self,", "    first: dict[str, int],", "    second: tuple[int, ...] = (1, 2),", "    *,",
-        "    last: object = …,", ")",
-    ]  # fmt: skip
-    assert "\n" not in site.signature(long, own=True) and "self" not in site.signature(long, own=True)
+def test_a_docstring_as_restructured_text():
+    made = runpy.run_path(ROOT / "docs" / "conf.py")["prose"](
+        "Sum of *all* x_i in `a[i]`.\n\n    y = x  # *code*\n\nA |b|:\n- c"
+    )
+    assert made == "Sum of \\*all\\* x\\_i in \\ ``a[i]``\\ .\n\n::\n\n    y = x  # *code*\n\nA \\|b\\|:\n\n- c"
 
 
 def test_every_lesson_page_and_public_name_is_in_the_site(tmp_path):
@@ -43,7 +33,7 @@ def test_every_lesson_page_and_public_name_is_in_the_site(tmp_path):
     documents = {one.relative_to(tmp_path) for end in ("*.md", "*.ipynb") for one in tmp_path.rglob(end)}
     names = {one.with_suffix("").as_posix() for one in documents}
     assert names - {"index", "docs/README"} == menu, "Sphinx warns of a page that no menu leads to"
-    assert set(re.findall(r"^### (\w+)", (tmp_path / "api/dwlab.md").read_text("utf-8"), re.M)) == set(dwlab.__all__)
+    assert set(re.findall(r"`(\w+)`", (tmp_path / "api/dwlab.md").read_text("utf-8"))) == set(dwlab.__all__)
 
 
 def test_sphinx_finds_nothing_to_warn_of(tmp_path):
@@ -58,7 +48,8 @@ def test_sphinx_finds_nothing_to_warn_of(tmp_path):
     assert not re.findall(r'<(?:script|link)[^>]*(?:src|href)="(?:https?:)?//', page), (
         "nothing is fetched from elsewhere"
     )
-    assert (tmp_path / "searchindex.js").exists()
+    assert (tmp_path / "searchindex.js").exists() and (tmp_path / "_static" / "site.css").exists()
+    assert 'id="dwlab.check"' in (tmp_path / "api" / "dwlab.html").read_text("utf-8")
     formulas = {
         one
         for page in tmp_path.rglob("*.html")

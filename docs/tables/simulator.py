@@ -7,11 +7,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from dwlab.text import tabular
-from dwlab.text.tabular import Col, rounded
+from dwlab.text.tabular import rounded
+from tables.writing import table
 
 RECORD = Path(__file__).with_suffix(".json")
-HEADS = ("counted", "`--simt-count=off`", "and `--simt-hazards=ignore`")
+WAYS = {"counted": "counted", "watched": "`--simt-count=off`", "bare": "and `--simt-hazards=ignore`"}
 
 
 def _read() -> tuple[dict[str, Any], str]:
@@ -27,39 +27,36 @@ def clients() -> str:
     record, where = _read()
     rows = record["clients"]
     faster = [row["seconds"]["numba"] / row["seconds"]["simt"] for row in rows if not row["note"]]
-    columns = [
-        Col("project", "project", left=True),
-        Col("tests", "tests"),
-        Col("pass there", lambda row: row["passed"]["numba"]),
-        Col("pass here", lambda row: row["passed"]["simt"]),
-        Col("seconds there", lambda row: f"none: {row['note']}" if row["note"] else rounded(row["seconds"]["numba"])),
-        Col("seconds here", lambda row: rounded(row["seconds"]["simt"])),
-    ]
+    shown = [
+        {"project": row["project"], "tests": row["tests"], "pass there": row["passed"]["numba"],
+         "pass here": row["passed"]["simt"],
+         "seconds there": f"none: {row['note']}" if row["note"] else rounded(row["seconds"]["numba"]),
+         "seconds here": rounded(row["seconds"]["simt"])}
+        for row in rows
+    ]  # fmt: skip
     found = dict.fromkeys(
         f"- {row['project'].split(',')[0]}, {Path(line.split(': ')[0]).name}, {line.split(': ')[1]}: {word}"
         for row in rows for line, word in row["hazards"].items()
     )  # fmt: skip
     mean = f"Geometric mean of what both run: {statistics.geometric_mean(faster):.1f} times as fast here."
-    return tabular.of_rows(columns, rows, [f"{where}  ", mean, "", "Hazards, each looked up in the code:", "", *found])
+    return table(shown, [f"{where}  ", mean, "", "Hazards, each looked up in the code:", "", *found])
 
 
 def kernels() -> str:
     """A row a kernel: seconds and memory of a launch here, in three ways, and on Numba's simulator."""
     record, where = _read()
 
-    def scaled(row: dict[str, Any]) -> float:
-        there = row["numba"]
-        return there["seconds"] * (row["counted"]["size"] / there["size"]) ** row["power"]
-
-    columns = [
-        Col("kernel", lambda row: f"{row['name']} of {row['counted']['size']:,}", left=True),
-        *(Col(head, lambda row, way=way: f"{rounded(row[way]['seconds'])} s, {row[way]['mib']:,} MiB")
-          for way, head in zip(("counted", "watched", "bare"), HEADS, strict=True)),
-        Col("Numba's simulator", lambda row: f"{rounded(row['numba']['seconds'])} s of {row['numba']['size']:,}"),
-        Col("times as long, scaled", lambda row: f"{scaled(row) / row['counted']['seconds']:,.0f}"),
-    ]  # fmt: skip
-    rows = [row | {"name": name} for name, row in record["kernels"].items()]
+    rows = []
+    for name, row in record["kernels"].items():
+        there, here = row["numba"], row["counted"]
+        scaled = there["seconds"] * (here["size"] / there["size"]) ** row["power"]
+        rows.append({
+            "kernel": f"{name} of {here['size']:,}",
+            **{head: f"{rounded(row[way]['seconds'])} s, {row[way]['mib']:,} MiB" for way, head in WAYS.items()},
+            "Numba's simulator": f"{rounded(there['seconds'])} s of {there['size']:,}",
+            "times as long, scaled": f"{scaled / here['seconds']:,.0f}",
+        })  # fmt: skip
     scale = (
         "Scaled from Numba's size with the work: the product's grows with the third power, the others' with the size.  "
     )
-    return tabular.of_rows(columns, rows, [scale, where])
+    return table(rows, [scale, where])

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,45 +20,38 @@ from dwlab.report.evidence import PUBLISHED, THREE
 from dwlab.report.rows import Row, geometric, grouped, measured_on
 from dwlab.report.written import newest, rows_at
 from dwlab.text import tabular
-from dwlab.text.tabular import Col, Markdown, of_rows, percent, rounded, times
+from dwlab.text.tabular import Markdown, percent, rounded, times
+from tables.writing import LARGE_US, NONE, changed, median, near_copies, newest_with, slower, spread, table, values
 
-NONE = Markdown("Nothing is recorded. On a GPU: `python benchmarks/record_run.py`.\n")
+OP = "depthwise1d"
 SHAPE = records.describe_problem(PAPER)
 
 
 def ceilings(runs: Sequence[Record]) -> Markdown:
     """The newest measured ceilings of the GPU that is shown."""
-    shown = records.calibrated(records.shown_runs(runs))
     names = {"copy (GB/s)": "copy_gbps", "L2 read (GB/s)": "l2_gbps", "FP32 FMA (TFLOP/s)": "fma_tflops",
              "plain launch (µs)": "launch_us"}  # fmt: skip
-    columns = [
-        Col("GPU", "gpu", left=True),
-        *(Col(head, lambda run, name=name: run.ceilings.get(name), rounded) for head, name in names.items()),
-        Col("measured with", lambda run: run.where().removeprefix(run.gpu).lstrip(", "), left=True),
-    ]
-    return of_rows(columns, shown.values()) if shown else NONE
+    rows = [
+        {"GPU": run.gpu, **{head: rounded(run.ceilings.get(name)) for head, name in names.items()},
+         "measured with": run.where().removeprefix(run.gpu).lstrip(", ")}
+        for run in records.calibrated(records.shown_runs(runs)).values()
+    ]  # fmt: skip
+    return table(rows, text=(0, -1))
 
 
 def predicted(runs: Sequence[Record]) -> Markdown:
     """Predicted and measured times at the newest run's main problem on the GPU that is shown."""
-    parts = []
-    for its in grouped(records.shown_runs(runs), lambda run: run.gpu).values():
-        rows = [
-            (row.problem, row.dtype, run)
-            for run in reversed(its)
-            for row in run.measurements
-            if row.op == "depthwise1d"
-        ]
-        if not rows:
-            continue
-        problem, dtype, _ = min(rows, key=lambda row: row[1] != "float32")  # the first with float32, or the first
-        made = timemodel.compare(its, keep=lambda one, wanted=(problem, dtype): (one.problem, one.dtype) == wanted)
-        head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
-        text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
-        shape = shape_text(problem) + ("" if dtype == "float32" else f", {dtype}")
-        used = measured_on([run for *what, run in rows if what == [problem, dtype]])
-        parts.append(f"{text}\n\n{shape}. {made.summary()}\n{used}\n")
-    return Markdown("\n".join(parts)) if parts else NONE
+    its = records.shown_runs(runs)
+    rows = [(one.problem, one.dtype, run) for run in reversed(its) for one in run.measurements if one.op == OP]
+    if not rows:
+        return NONE
+    problem, dtype, _ = min(rows, key=lambda row: row[1] != "float32")  # the first with float32, or the first
+    made = timemodel.compare(its, keep=lambda one: (one.problem, one.dtype) == (problem, dtype))
+    head = ["stage", "measured (µs)", "predicted (µs)", "error", "bound by"]
+    text = tabular.markdown(head, [[cells[0], *cells[2:]] for cells in made.cells()], (0, -1))
+    shape = shape_text(problem) + ("" if dtype == "float32" else f", {dtype}")
+    used = measured_on([run for *what, run in rows if what == [problem, dtype]])
+    return Markdown(f"{text}\n\n{shape}. {made.summary()}\n{used}\n")
 
 
 # ---------------------------------------------------------------------------------------------------------- the paper's
@@ -78,19 +72,14 @@ def _pytorch(runs: Sequence[Record], gpu: str, kinds: Sequence[str] = ()) -> dic
     return best
 
 
-def paths_us(run: Record) -> dict[str, dict[str, float]]:
-    """Path -> stage -> µs of a run at the paper's shape."""
-    found = rows_at(run, PAPER).items()
-    return {path.partition("/")[2]: {name: row.time_us for name, row in rows.items()} for path, rows in found}
-
-
 def totals_us(run: Record, runs: Sequence[Record]) -> dict[str, dict[str, float]]:
     """Row -> path -> µs, with "total" where all of its paths were measured.
 
     Rows: each stage that every path has; the fastest stage of each path; PyTorch's fastest convolution or FFT; that
     with our matrix products too; and of these three the forms with both gradients in one call.
     """
-    found = paths_us(run)
+    found = {path.partition("/")[2]: {name: row.time_us for name, row in rows.items()}
+             for path, rows in rows_at(run, PAPER).items()}  # fmt: skip
     made = {name: {path: found[path][name] for path in THREE} for name in found.get("forward", ())
             if all(name in found.get(path, ()) for path in THREE)}  # fmt: skip
     fastest = {"best": {path: min(of.values()) for path, of in found.items()}}
@@ -111,13 +100,15 @@ def totals(runs: Sequence[Record]) -> Markdown:
     if run is None:
         return NONE
     made, theirs = totals_us(run, runs), PUBLISHED["ms"]
-    columns = [Col("variant", lambda one: one, left=True)]
-    for path in (*(path for path in PATHS if any(path in row for row in made.values())), "total"):
-        columns.append(Col(f"{path} (ms)", lambda one, path=path: made[one].get(path), lambda us: rounded(us / 1e3)))
-    columns.append(Col("× naive", lambda one: _ratio(made, "naive", one), times))
-    for head, key in zip(("P100: forward", *THREE[1:], "total (ms)"), (*THREE, "total"), strict=True):
-        columns.append(Col(head, lambda one, key=key: theirs.get(one, {}).get(key), "{:.2f}".format))
-    columns.append(Col("× naive", lambda one: _ratio(theirs, "naive", one), times))
+    shown = *(path for path in PATHS if any(path in row for row in made.values())), "total"
+    printed = dict(zip(("P100: forward", *THREE[1:], "total (ms)"), (*THREE, "total"), strict=True))
+    rows = [
+        {"variant": one, **{f"{path} (ms)": us.get(path) and rounded(us[path] / 1e3) for path in shown},
+         "× naive": times(_ratio(made, "naive", one)),
+         **{f"{head} ": f"{there[key]:.2f}" if key in there else "" for head, key in printed.items()},
+         "× naive ": times(_ratio(theirs, "naive", one))}
+        for one, us in made.items() for there in [theirs.get(one, {})]
+    ]  # fmt: skip
     notes = []
     for label, other in (
         ("the naive ones", "naive"),
@@ -133,7 +124,7 @@ def totals(runs: Sequence[Record]) -> Markdown:
                 text += f", with the fused backward {least:,.2f} times"
                 text += "" if least == fused else " (theirs fused as well, which is faster)"
             notes.append(text + ".  ")
-    return of_rows(columns, made, [
+    return table(rows, [
         *notes,
         "PyTorch's times are the least that any run on this GPU has of conv1d, conv2d, FFT and matrix products, "
         f"{'of the forward also by' if _pytorch(runs, run.gpu, ('compile',)) else 'without'} torch.compile.  ",
@@ -150,91 +141,53 @@ def _ratio(made: Mapping[str, Mapping[str, float]], other: str, ours: str) -> fl
 
 def ladder(runs: Sequence[Record], paths: Sequence[str] = PATHS) -> Markdown:
     """Every stage of some paths at the paper's shape, each path of the newest run that has it; which have changed."""
-    shown: list[Any] = []
-    used: dict[str, Record] = {}
-    earlier = []
+    rows, used, earlier = [], {}, []
     for path in paths:
-        run, rows = _newest_rows(runs, path)
-        if run is not None:
-            used[run.file] = run
-            now = {one.name: one for one in registry.stages("depthwise1d", path)}
-            for row in (row for row in rows if row.kernel_sha256):
-                one = now.get(row.stage)
-                if one is None or not one.same_kernel(row.kernel_sha256, row.problem, row.dtype):
-                    earlier.append(f"{path}/{row.stage}")
-            timed = records.with_fastest_baselines([row.to_dict() for row in rows], runs)
-            shown += [(path, row) for row in timed]
-            compared = [row for row in timed if row.get("peer")][:1]
-            shown += [(path, {"stage": "baseline: " + row["peer"], "time_us": row["peer_time_us"]}) for row in compared]
-    if not shown:
-        return NONE
-    columns = [
-        *([Col("path", lambda one: one[0], left=True)] * (len(paths) > 1)),
-        Col("stage", lambda one: one[1]["stage"], left=True),
-        Col("time (µs)", lambda one: one[1]["time_us"], rounded),
-        Col("p10 to p90 (µs)", lambda one: f"{rounded(one[1]['p10_us'])} to {rounded(one[1]['p90_us'])}"
-            if "p10_us" in one[1] else None),
-        Col("effective GB/s", lambda one: one[1].get("effective_gbps"), rounded),
-        Col("of copy", lambda one: one[1].get("fraction_of_copy"), percent),
-        Col("× naive", lambda one: one[1].get("speedup_vs_naive"), times),
-        Col("× baseline", lambda one: one[1].get("speedup_vs_peer"), lambda ratio: times(ratio, slower=True)),
-    ]  # fmt: skip
-    return of_rows(columns, shown, [
+        run, here = newest_with(runs, lambda run, path=path: rows_at(run, PAPER).get(f"{OP}/{path}", {}).values())
+        used |= {run.file: run} if run else {}
+        earlier += [f"{path}/{row.stage}" for row in here
+                    if row.kernel_sha256 and changed(row.id, row.kernel_sha256, row.problem, row.dtype)]  # fmt: skip
+        timed = records.with_fastest_baselines([row.to_dict() for row in here], runs)
+        best = next((row for row in timed if row.get("peer")), None)
+        timed += [{"stage": "baseline: " + best["peer"], "time_us": best["peer_time_us"]}] if best else []
+        rows += [
+            ({"path": path} if len(paths) > 1 else {}) | {
+                "stage": row["stage"], "time (µs)": rounded(row["time_us"]), "p10 to p90 (µs)": spread(row),
+                "effective GB/s": rounded(row.get("effective_gbps")), "of copy": percent(row.get("fraction_of_copy")),
+                "× naive": times(row.get("speedup_vs_naive")), "× baseline": slower(row.get("speedup_vs_peer")),
+            } for row in timed
+        ]  # fmt: skip
+    return table(rows, [
         f"{shape_text(PAPER)}, float32, TF32 off. Effective GB/s counts the bytes that must move at least, of copy "
         f"over a device copy in the same run. {measured_on(list(used.values()))}",
         *([f"Of an earlier kernel, which has changed since: {', '.join(earlier)}."] * bool(earlier)),
-    ])  # fmt: skip
-
-
-def _newest_rows(runs: Sequence[Record], path: str) -> tuple[Record | None, list[Measurement]]:
-    for run in reversed(records.shown_runs(runs)):
-        if rows := rows_at(run, PAPER).get(f"depthwise1d/{path}"):
-            return run, list(rows.values())
-    return None, []
+    ], range(1 + (len(paths) > 1)))  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes
 
-LARGE_US = 20.0
-"""Least time at copy bandwidth of a large launch of the grid: its start and end are a small part."""
-
 
 def grid(runs: Sequence[Record]) -> Markdown:
     """The grid of shapes, a row a path: shapes won and lost, and the efficiency where the launch is large."""
-    rows, used = records.grid_rows(runs)
-    if not used:
-        return NONE
-    copied = records.copies(runs, used[-1].gpu)
-    gbps = {(row["path"], shape_text(row["problem"]), row.get("time_us")): run.ceilings["copy_gbps"]
-            for run in used for row in run.sections["grid"]}  # of the row's own run  # fmt: skip
-
-    def copied_us(one: Row) -> float:
-        gb_s = gbps[one["path"], shape_text(one["problem"]), one.get("time_us")]
-        return records.copy_us(round(one["copy_bound_us"] * gb_s * 1e3), copied)
-
-    body = []
-    for path, here in grouped(rows, lambda one: one["path"]).items():
+    found, used = records.grid_rows(runs)
+    copied, rows = records.copies(runs, used[-1].gpu) if used else None, []
+    for path, here in grouped(found, lambda one: one["path"]).items():
         timed = [one for one in here if one.get("time_us")]
+        ratios = values(here, "speedup_vs_peer")
         bounds = [max(one["copy_bound_us"], one.get("fma_bound_us") or 0) / one["time_us"] for one in timed]
         # Where the FMA rate allows 85 % of the copy bandwidth, and a launch lasts long enough to fill the GPU.
         large = [one for one in timed if max(LARGE_US, 0.85 * (one.get("fma_bound_us") or 0)) <= one["copy_bound_us"]]
-        copies = [copied_us(one) if copied else None for one in large]
-        there = [least / one["time_us"] >= 0.85 for one, least in zip(large, copies, strict=True) if least]
-        body.append((path, here, sorted(one["speedup_vs_peer"] for one in here if one.get("speedup_vs_peer")), bounds,
-                     [one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large], there))  # fmt: skip
-    columns = [
-        Col("path", lambda one: one[0], left=True),
-        Col("shapes", lambda one: len(one[1])),
-        Col("faster than the baseline", lambda one: sum(ratio >= 1 for ratio in one[2])),
-        Col("slower", lambda one: sum(ratio < 1 for ratio in one[2])),
-        Col("no baseline or no time", lambda one: len(one[1]) - len(one[2])),
-        Col("× baseline, least", lambda one: min(one[2], default=None), times),
-        Col("median", lambda one: statistics.median(one[2]) if one[2] else None, times),
-        Col("of bound, median", lambda one: statistics.median(one[3]) if one[3] else None, percent),
-        Col("large launches at 85 % of copy", lambda one: f"{sum(one[4])} of {len(one[4])}"),
-        Col("of a copy as large", lambda one: f"{sum(one[5])} of {len(one[5])}"),
-    ]
-    return of_rows(columns, body, [
+        fast = [one["copy_bound_us"] / one["time_us"] >= 0.85 for one in large]
+        near = near_copies(((problem_of(one).compulsory_bytes(path), one["time_us"]) for one in large), copied)
+        rows.append({
+            "path": path, "shapes": len(here), "faster than the baseline": sum(ratio >= 1 for ratio in ratios),
+            "slower": sum(ratio < 1 for ratio in ratios), "no baseline or no time": len(here) - len(ratios),
+            "× baseline, least": times(min(ratios, default=None)), "median": times(median(ratios)),
+            "of bound, median": percent(median(bounds)),
+            "large launches at 85 % of copy": f"{sum(fast)} of {len(fast)}",
+            "of a copy as large": f"{sum(near)} of {len(near)}",
+        })  # fmt: skip
+    return table(rows, [
         f"large: {LARGE_US:g} µs or more at the copy bandwidth. Of a copy as large: at 85 % of a copy of as many "
         "bytes, which begins and ends as they do. TF32 off. Of each shape the newest row. Every shape, the losses too: "
         f"`python -m dwlab records --grid`. {measured_on(used)}",
@@ -243,30 +196,23 @@ def grid(runs: Sequence[Record]) -> Markdown:
 
 def short(runs: Sequence[Record]) -> Markdown:
     """Short convolutions of models: each shape, type, layout and path against a copy as large and PyTorch's best."""
-    rows, used = records.newest_rows(
+    names = "path", "dtype", "layout", "form"
+    found, used = records.newest_rows(
         "short",
-        lambda row: (*(row[name] for name in ("path", "dtype", "layout", "form")), *row["problem"].values()),
-        runs,
-    )
-    if not used:
-        return NONE
-    columns = [
-        Col("B, H, L, K", lambda one: ", ".join(f"{one['problem'][name]:,}" for name in "BHLK"), left=True),
-        Col("dtype", lambda one: one["dtype"], left=True),
-        Col("layout", lambda one: one["layout"], left=True),
-        Col("path", lambda one: " with ".join(filter(None, (one["path"], one["form"]))), left=True),
-        Col("kernel", lambda one: one["stage"], left=True),
-        Col("time (µs)", lambda one: one.get("time_us"), rounded),
-        Col("of copy", lambda one: one.get("fraction_of_copy"), percent),
-        Col("baseline (µs)", lambda one: one.get("peer_time_us"), rounded),
-        Col("× baseline", lambda one: one.get("speedup_vs_peer"), lambda ratio: times(ratio, slower=True)),
-        Col("which", lambda one: one.get("peer"), left=True),
-    ]
-    order = sorted(rows, key=lambda one: (*(-one["problem"][name] for name in "LB"), DTYPES.index(one["dtype"]),
-                                          one["layout"], PATHS.index(one["path"])))  # fmt: skip
-    return of_rows(
-        columns, order, [f"Causal, TF32 off; the convolution alone but where it says so. {measured_on(used)}"]
-    )
+        lambda row: (*(row[name] for name in names), *row["problem"].values()), runs,
+    )  # fmt: skip
+    found = sorted(found, key=lambda one: (*(-one["problem"][name] for name in "LB"), DTYPES.index(one["dtype"]),
+                                           one["layout"], PATHS.index(one["path"])))  # fmt: skip
+    rows = [
+        {"B, H, L, K": ", ".join(f"{one['problem'][name]:,}" for name in "BHLK"), "dtype": one["dtype"],
+         "layout": one["layout"], "path": " with ".join(filter(None, (one["path"], one["form"]))),
+         "kernel": one["stage"], "time (µs)": rounded(one.get("time_us")),
+         "of copy": percent(one.get("fraction_of_copy")), "baseline (µs)": rounded(one.get("peer_time_us")),
+         "× baseline": slower(one.get("speedup_vs_peer")), "which": one.get("peer")}
+        for one in found
+    ]  # fmt: skip
+    note = f"Causal, TF32 off; the convolution alone but where it says so. {measured_on(used)}"
+    return table(rows, [note], (0, 1, 2, 3, 4, -1))
 
 
 def newest_drawn(runs: Sequence[Record]) -> list[tuple[Record, Row]]:
@@ -303,14 +249,11 @@ def others(row: Row, known: Sequence[choices.Sample]) -> list[choices.Sample]:
 
 def drawn(runs: Sequence[Record]) -> Markdown:
     """The choices of dispatch on drawn shapes, against the fastest stage there and PyTorch's best; a row a path."""
-    rows = newest_drawn(runs)
-    if not rows:
-        return NONE
-    samples = choices.samples(records.shown_runs(runs))
-    body = []
-    for key, here in grouped(rows, lambda one: (one[1]["dtype"], one[1]["path"])).items():
+    found, samples, rows = newest_drawn(runs), choices.samples(records.shown_runs(runs)), []
+    paths = grouped((row for _, row in found), lambda row: (DTYPES.index(row["dtype"]), PATHS.index(row["path"])))
+    for (dtype, path), here in sorted(paths.items()):
         over, unseen, against = [], [], []
-        for _, row in here:
+        for row in here:
             known, fastest = samples[row["op"], row["path"]], min(row["times"].values())
             time_us = row["times"][chosen(row, known)]
             over.append(time_us / fastest)
@@ -319,47 +262,41 @@ def drawn(runs: Sequence[Record]) -> Markdown:
                 late = theirs < 0.95 * time_us and time_us - theirs >= 0.5
                 against.append((theirs / time_us, late, late and "bmm" in row["peer"]))
         if against:
-            body.append((key, over, unseen, against))
-    columns = [
-        Col("dtype", lambda one: one[0][0], left=True),
-        Col("path", lambda one: one[0][1], left=True),
-        Col("shapes", lambda one: len(one[1])),
-        Col("choice over the fastest stage, mean", lambda one: statistics.geometric_mean(one[1]), "{:.3f}".format),
-        Col("most", lambda one: max(one[1]), "{:.2f}".format),
-        Col("had the shape not been timed, mean", lambda one: statistics.geometric_mean(one[2]), "{:.3f}".format),
-        Col("most", lambda one: max(one[2]), "{:.2f}".format),
-        Col("PyTorch's best over the choice, mean", lambda one: geometric(ratio for ratio, *_ in one[3])),
-        Col("least", lambda one: min(one[3])[0], "{:.2f}".format),
-        Col("slower than PyTorch", lambda one: sum(ratio < 1 for ratio, *_ in one[3])),
-        Col("by 0.5 µs and 5 % or more", lambda one: sum(late for _, late, _ in one[3])),
-        Col("of these by L × L matrices made before", lambda one: sum(prepared for *_, prepared in one[3])),
-    ]
-    return of_rows(columns, sorted(body, key=lambda one: (DTYPES.index(one[0][0]), PATHS.index(one[0][1]))), [
+            ratios, late, prepared = zip(*against, strict=True)
+            rows.append({
+                "dtype": DTYPES[dtype], "path": PATHS[path], "shapes": len(over),
+                "choice over the fastest stage, mean": f"{statistics.geometric_mean(over):.3f}",
+                "most": f"{max(over):.2f}",
+                "had the shape not been timed, mean": f"{statistics.geometric_mean(unseen):.3f}",
+                "most ": f"{max(unseen):.2f}", "PyTorch's best over the choice, mean": geometric(ratios),
+                "least": f"{min(ratios):.2f}", "slower than PyTorch": sum(ratio < 1 for ratio in ratios),
+                "by 0.5 µs and 5 % or more": sum(late), "of these by L × L matrices made before": sum(prepared),
+            })  # fmt: skip
+    return table(rows, [
         "Shapes that nobody chose: every size from 1 on, odd rows, one channel, more taps than times, any padding. A "
         "choice is dwlab.kernels.choices', by the records; PyTorch's best is the fastest of its convolutions, FFT and "
         "matrix products, TF32 off.  ",
-        measured_on(list({run.file: run for run, _ in rows}.values())),
-    ])  # fmt: skip
+        measured_on(list({run.file: run for run, _ in found}.values())),
+    ], (0, 1))  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- predictions
 
 
-def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
+def another(_: Sequence[Record]) -> Markdown:
     """Times predicted for a second GPU before it was recorded, against what it then measured.
 
     For each stage and shape that was timed on both: the measured change of its time, the predicted one, and none, which
     is what carrying the first GPU's times over would say; where memory binds, and elsewhere.
     """
+    folder = records.FOLDER / "predictions"
     predictions = json.loads(records.file_bytes(max(folder.glob("*.json.xz"))))
-    wanted = {(row["stage"], shape_text(row["problem"])) for row in predictions["stages"]}
     taken: dict[tuple[str, str, str], tuple[Measurement, Record]] = {}
     for run in (*records.load_runs(), *records.load_runs(folder)):
-        for one in run.measurements:
-            if (one.id, shape_text(one.problem)) in wanted and one.dtype == "float32":
-                taken[one.id, shape_text(one.problem), run.gpu] = one, run
-    found: dict[str, list[tuple[float, float]]] = {"device memory": [], "something else": []}
-    used, missing = {}, []
+        for one in (one for one in run.measurements if one.dtype == "float32"):
+            taken[one.id, shape_text(one.problem), run.gpu] = one, run
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    used, missing, rows = {}, [], []
     for row in predictions["stages"]:
         (basis, old), (gpu, new) = row["gpus"].items()
         shape = shape_text(row["problem"])
@@ -373,18 +310,16 @@ def another(folder: Any = records.FOLDER / "predictions") -> Markdown:
         change = after.time_us / before.time_us
         kind = "device memory" if new[f"bound_{state}"] == "dram" else "something else"
         found[kind].append((change, abs(new[f"{state}_us"] / old[f"{state}_us"] / change - 1)))
-    columns = [
-        Col("predicted to be bound by", lambda one: one[0], left=True),
-        Col("rows", lambda one: len(one[1])),
-        Col("measured change, median", lambda one: statistics.median(now for now, _ in one[1]), "{:.3f}".format),
-        Col("the model's error, median", lambda one: statistics.median(error for _, error in one[1]), percent),
-        Col("within 10 %", lambda one: sum(error <= 0.1 for _, error in one[1])),
-        Col(
-            "carried over: error, median", lambda one: statistics.median(abs(1 / now - 1) for now, _ in one[1]), percent
-        ),
-        Col("within 10 %", lambda one: sum(abs(1 / now - 1) <= 0.1 for now, _ in one[1])),
-    ]
-    return of_rows(columns, [one for one in found.items() if one[1]], [
+    for kind, here in sorted(found.items()):
+        changes, errors = zip(*here, strict=True)
+        carried = [abs(1 / change - 1) for change in changes]
+        rows.append({
+            "predicted to be bound by": kind, "rows": len(here),
+            "measured change, median": f"{statistics.median(changes):.3f}",
+            "the model's error, median": percent(median(errors)), "within 10 %": sum(one <= 0.1 for one in errors),
+            "carried over: error, median": percent(median(carried)), "within 10 % ": sum(one <= 0.1 for one in carried),
+        })  # fmt: skip
+    return table(rows, [
         f"A row is a stage at a shape that was timed on both: {sum(map(len, found.values()))} of "
         f"{len(predictions['stages'])} predicted; the shapes of the rest were timed on one GPU or none: "
         f"{'; '.join(dict.fromkeys(missing))}. Change: the time on {gpu} over that on {basis}. Carried over: as if "
@@ -397,5 +332,5 @@ TABLES = {
     "ceilings": ceilings, "depthwise1d": ladder, "depthwise1d/total": totals, "depthwise1d/grid": grid,
     **{f"depthwise1d/{path}": functools.partial(ladder, paths=(path,)) for path in THREE},
     "depthwise1d/drawn": drawn, "depthwise1d/short": short, "predicted": predicted,
-    "predicted/another": lambda runs: another(),
+    "predicted/another": another,
 }  # fmt: skip

@@ -33,10 +33,13 @@ from dwlab.records import file_bytes, kinds, searches
 from dwlab.records.journal import Journal, Key, Tried, text
 from dwlab.report.rows import geometric, grouped, measured_on
 from dwlab.text import tabular
-from dwlab.text.tabular import Col, Markdown, of_rows
+from dwlab.text.tabular import Markdown
 from dwlab.tuning import learned, pruning, replay, strategies
 from dwlab.tuning.search import FIRST
 from dwlab.tuning.space import SpaceError, Subject, by, subject
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from tables.writing import listed, table  # noqa: E402
 
 BUDGETS = (5, 10, 20)
 MANY = 20
@@ -51,8 +54,6 @@ OF_OPTUNA = range(5)
 NEAR = 1
 Predicted = dict[str, list[float]]
 """model: by predicted cost, corrected by sweeps of other layers; far: of layers that are not near; cost: not at all."""
-
-
 Kept = Mapping[str, Mapping[str, Sequence[float]]]
 """What Optuna loses: `name_of` a sweep's key -> search -> regret at each of BUDGETS."""
 
@@ -220,30 +221,26 @@ class Claim:
     worst: float
     mean: float
 
+    @classmethod
+    def of(cls, regrets: Iterable[float]) -> Claim:
+        known = sorted(regrets)
+        ninety = known[math.ceil(0.9 * len(known)) - 1]
+        return cls(statistics.median(known), ninety, known[-1], statistics.mean(known))
+
 
 def claims(found: Sequence[Row]) -> dict[str, tuple[int, dict[str, list[Claim]]]]:
     """Which sweeps -> how many, and of each search a Claim for each of BUDGETS: of sweeps of MANY candidates and more,
     of HUNDRED and more, and of those with sparse filters. A search that is not known of all has none.
     """
-    large = [one for one in found if one.regrets and one.space >= MANY]
-    made = {}
-    for which, some in (
-        ("all", large),
-        (f"of {HUNDRED} candidates and more", [one for one in large if one.space >= HUNDRED]),
-        ("sparse filters", [one for one in large if one.stage.startswith("sparse/")]),
-    ):
-        if some:
-            names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]
-            by = {name: zip(*(one.regrets[name] for one in some), strict=True) for name in names}
-            default = {"default": [[one.default or 0.0 for one in some]] * len(BUDGETS)}
-            made[which] = len(some), {name: [*map(_claim, each)] for name, each in (default | by).items()}
+    large, made = [one for one in found if one.regrets and one.space >= MANY], {}
+    groups = {"all": large, f"of {HUNDRED} candidates and more": [one for one in large if one.space >= HUNDRED],
+              "sparse filters": [one for one in large if one.stage.startswith("sparse/")]}  # fmt: skip
+    for which, some in ((which, some) for which, some in groups.items() if some):
+        names = [name for name in some[0].regrets if all(name in one.regrets for one in some)]
+        by = {"default": [[one.default or 0.0 for one in some]] * len(BUDGETS)}
+        by |= {name: zip(*(one.regrets[name] for one in some), strict=True) for name in names}
+        made[which] = len(some), {name: [*map(Claim.of, each)] for name, each in by.items()}
     return made
-
-
-def _claim(regrets: Iterable[float]) -> Claim:
-    known = sorted(regrets)
-    ninety = known[math.ceil(0.9 * len(known)) - 1]
-    return Claim(statistics.median(known), ninety, known[-1], statistics.mean(known))
 
 
 def name_of(parts: Parts) -> str:
@@ -285,7 +282,7 @@ def kept(folder: Path) -> Kept:
     return known["sweeps"] if known["budgets"] == list(BUDGETS) else {}
 
 
-def tables(folder: Path) -> dict[str, Callable[[], str]]:
+def tables(folder: Path = Path(tuned.FOLDER)) -> dict[str, Callable[[], str]]:
     """Name of a table of the documentation -> its text, of a folder's journals."""
     return {
         "tuning-claims": lambda: _claims(rows(folder)), "tuning-gpus": gpus,
@@ -301,10 +298,8 @@ def _claims(found: list[Row]) -> str:
         for name, each in by.items()
     ]  # fmt: skip
     head = ["sweeps", "search", *(f"{most} candidates" for most in BUDGETS)]
-    large = [one for one in found if one.regrets and one.space >= HUNDRED]
-    sizes = {
-        learned.layer_of(one.problem): one.stage for one in sorted(large, key=lambda one: one.stage)
-    }  # sparse/ last
+    large = sorted((one for one in found if one.regrets and one.space >= HUNDRED), key=lambda one: one.stage)
+    sizes = {learned.layer_of(one.problem): one.stage for one in large}  # of a layer's stages the last: sparse/
     pruned = sum(one.startswith("sparse/") for one in sizes.values())
     of = {(learned.layer_of(one.problem), *re.findall(r"\d+:[\d:]+", one.problem)) for one in large}
     stages = {id.removesuffix(tuned.OPTIONS) for one in large for id in one.stages}
@@ -319,24 +314,19 @@ def _claims(found: list[Row]) -> str:
 def gpus() -> Markdown:
     """Searches by one GPU and by all of a host; of the newest what else it says."""
     runs = kinds.load_all(searches.FOLDER, searches.SearchRun)
-    run, of = runs[-1], {id(way): one for one in runs for way in one.ways}
+    run = runs[-1]
     middles = [statistics.median(one) for one in run.rounds.values()]
     ends = [statistics.quantiles(one, n=10) for one in run.rounds.values()]
-    columns = [
-        Col("way", "how", left=True),
-        Col("processes", "processes"),
-        Col("candidates", "candidates"),
-        Col("ready after (s)", "start_s", "{:.1f}".format),
-        Col("all candidates (s)", "first_s", "{:.1f}".format),
-        Col(
-            "a process's seconds a candidate", lambda way: way.first_s * way.processes / way.candidates, "{:.1f}".format
-        ),
-        Col("times as fast as one GPU", lambda way: of[id(way)].speedup(way.how), "{:.2f}".format),
-        Col("race (s)", "race_s", "{:.1f}".format),
-        Col("winner (µs)", "time_us", "{:.2f}".format),
-    ]
+    rows = [
+        {"way": way.how, "processes": way.processes, "candidates": way.candidates,
+         "ready after (s)": f"{way.start_s:.1f}", "all candidates (s)": f"{way.first_s:.1f}",
+         "a process's seconds a candidate": f"{way.first_s * way.processes / way.candidates:.1f}",
+         "times as fast as one GPU": f"{one.speedup(way.how):.2f}", "race (s)": f"{way.race_s:.1f}",
+         "winner (µs)": f"{way.time_us:.2f}"}
+        for one in runs for way in one.ways
+    ]  # fmt: skip
     same = "One candidate won each time of a run" if all(one.alike() for one in runs) else "Other candidates won"
-    return of_rows(columns, [way for one in runs for way in one.ways], [
+    return table(rows, [
         f"`{run.stage}` on {run.problem}, {len(runs)} runs. {same}. A worker killed in the "
         f"middle of {run.killed['candidates']} others: {run.killed['answered']} were answered, by the "
         f"{run.killed['left']} left of {run.killed['workers']} workers.",
@@ -349,7 +339,7 @@ def gpus() -> Markdown:
 
 def options(folder: Path) -> Markdown:
     """Every sweep of a stage's options: with those that won, and with none, medians of one race."""
-    body, places = [], set()
+    rows, places = [], set()
     for key, tried in whole(tuned.journals(folder)):
         if key.subject.endswith(tuned.OPTIONS) and (won := next((one for one in tried.values() if one.won), None)):
             changed = {name: won.candidate.get(name, 0) for name in (*levels.LEVELS, *levels.INSTRUCTIONS)}
@@ -357,13 +347,15 @@ def options(folder: Path) -> Markdown:
             before, after = (statistics.median(one.times_us[FIRST:] or one.times_us) for one in (plain, won))
             force = ", ".join(f"{name} {value}" for name, value in changed.items() if value) or "as it is"
             layer = f"{key.problem}{'' if key.dtype in key.problem else f' {key.dtype}'}"
-            cells = f"{before:.2f}", f"{after:.2f}", tabular.times(before / after), force
-            body.append([key.subject.removesuffix(tuned.OPTIONS), layer, key.gpu.split()[-1], *cells])
+            rows.append({
+                "stage": key.subject.removesuffix(tuned.OPTIONS), "layer": layer, "GPU": key.gpu.split()[-1],
+                "without (µs)": f"{before:.2f}", "with (µs)": f"{after:.2f}",
+                "times as fast": tabular.times(before / after), "in force": force,
+            })  # fmt: skip
             versions = (f"{name} {value}" for name, value in key.versions.items())
             places.add((*versions, key.gpu, won.date[:10]))
-    head = ["stage", "layer", "GPU", "without (µs)", "with (µs)", "times as fast", "in force"]
     measured = "; ".join(", ".join(one) for one in sorted(places))
-    return Markdown(f"{tabular.markdown(head, sorted(body), {0, 1, 2, 6})}\n\nMeasured with {measured}.\n")
+    return table(sorted(rows, key=lambda row: [*row.values()]), [f"Measured with {measured}."], (0, 1, 2, -1))
 
 
 WITHIN = 1.02
@@ -375,50 +367,37 @@ def launches(runs: Sequence[records.Record]) -> Markdown:
     every, used = records.newest_rows(
         "tuned", lambda row: (row["op"], row["path"], row["dtype"], str(row["problem"])), runs
     )
-    rows = [row for row in every if row.get("before_us")]
-    if not rows:
-        return Markdown("Nothing is recorded. On a GPU: `python benchmarks/tuned_launches.py`.\n")
-
-    def ratios(one: Any) -> list[float]:
-        return [row["before_us"] / row["after_us"] for row in one[1] if row.get("after_us")]
-
-    columns = [
-        Col("op", lambda one: one[0][0], left=True),
-        Col("dtype", lambda one: one[0][1], left=True),
-        Col("problems", lambda one: len(one[1])),
-        Col("launched otherwise", lambda one: len(ratios(one))),
-        Col("× before, geometric mean", ratios, geometric),
-        Col("most", ratios, lambda found: tabular.times(max(found, default=None))),
-        Col("least", ratios, lambda found: tabular.times(min(found, default=None))),
-        Col(
-            "seconds of a search, median",
-            lambda one: statistics.median(row["seconds"] for row in one[1]),
-            "{:.1f}".format,
-        ),
-    ]
-    behind = [row for row in rows if row.get("after_us", 0) > WITHIN * row["before_us"]]
+    timed, rows = [row for row in every if row.get("before_us")], []
+    for (op, dtype), here in sorted(grouped(timed, lambda row: (row["op"], row["dtype"])).items()):
+        ratios = [row["before_us"] / row["after_us"] for row in here if row.get("after_us")]
+        rows.append({
+            "op": op, "dtype": dtype, "problems": len(here), "launched otherwise": len(ratios),
+            "× before, geometric mean": geometric(ratios), "most": tabular.times(max(ratios, default=None)),
+            "least": tabular.times(min(ratios, default=None)),
+            "seconds of a search, median": f"{statistics.median(row['seconds'] for row in here):.1f}",
+        })  # fmt: skip
     slower = [f"{row['op']}/{row['path']} on {records.shape_text(row['problem'])}, {row['dtype']}: "
-              f"{row['before_us']:.2f} to "
-              f"{row['after_us']:.2f} µs" for row in behind]  # fmt: skip
-    failed = f" {len(every) - len(rows)} were not timed." if len(every) > len(rows) else ""
-    return of_rows(columns, sorted(grouped(rows, lambda row: (row["op"], row["dtype"])).items()), [
-        f"Of {len(rows)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
-        f"{': ' + '; '.join(slower) if slower else ''}.{failed} Launched as before: timed once, and the same.  ",
+              f"{row['before_us']:.2f} to {row['after_us']:.2f} µs"
+              for row in timed if row.get("after_us", 0) > WITHIN * row["before_us"]]  # fmt: skip
+    failed = f" {len(every) - len(timed)} were not timed." if len(every) > len(timed) else ""
+    return table(rows, [
+        f"Of {len(timed)} drawn problems {len(slower)} are slower after the search by {WITHIN - 1:.0%} and more"
+        f"{listed(slower)}.{failed} Launched as before: timed once, and the same.  ",
         measured_on(used),
-    ])  # fmt: skip
+    ], (0, 1))  # fmt: skip
 
 
 def main(folder: Path) -> None:
     """Prints a row a sweep, with regrets after the first of BUDGETS, and the claims."""
     found = rows(folder)
     names = list(dict.fromkeys(name for one in found for name in one.regrets))
-    body = [
-        [one.stage, one.problem, one.gpu, str(one.space), percent(one.default),
-         *(percent(one.regrets[name][0]) if name in one.regrets else "–" for name in names), one.note]
+    shown = [
+        {"stage": one.stage, "problem": one.problem, "GPU": one.gpu, "space": one.space,
+         "default": percent(one.default),
+         **{name: percent(one.regrets.get(name, [None])[0]) for name in names}, "note": one.note}
         for one in found
     ]  # fmt: skip
-    print(tabular.markdown(["stage", "problem", "GPU", "space", "default", *names, "note"], body, {0, 1, 2}))
-    print(f"\n{_claims(found)}")
+    print(f"{table(shown, text=(0, 1, 2))}{_claims(found)}")
 
 
 if __name__ == "__main__":

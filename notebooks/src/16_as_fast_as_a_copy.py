@@ -352,7 +352,7 @@ print(f"wide reaches {fraction:.2f} of the copy speed; you predicted {predicted_
 #
 # A row beyond 64 hours fits no lane: `strips` gives a lane a **row segment**, 20 neighbouring outputs. Filters of many taps have more
 # arithmetic for the same bytes, and a small launch begins and ends like a copy of as many bytes, with which it is better compared:
-# [long rows and small launches](../docs/results/depthwise1d.md).
+# [a grid of shapes](../docs/results/depthwise1d.md).
 
 # %% tags=["nbval-ignore-output", "folded"]
 moves.left("forward", "wide")
