@@ -132,7 +132,8 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
     form = {"bias": bias is not None, "activation": "silu" if silu else "none"}
     problem, aligned = DepthwiseConv1d(*rows.shape, K, "causal", dtype), x.data_ptr() % 16 == 0
     if aligned and last and K <= flat_rows.MOST and problem.H % pieces.elements(dtype) == 0:
-        how, kernel = channels_last.launch(problem), channels_last.kernel_of(K, dtype, **form)
+        steps, _ = channels_last.walk(problem)
+        how, kernel = channels_last.launch(problem), channels_last.kernel_of(K, dtype, steps, **form)
     elif aligned and not last and flat_rows.takes(problem):
         how, kernel = flat_rows.launch(problem), _flat(K, dtype, registry.short(problem), **form)
     else:
