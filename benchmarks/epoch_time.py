@@ -7,10 +7,9 @@ failed. In a checkout without .git, set DWLAB_REVISION.
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
-from recording import Parser
+from recording import Parser, tell
 from tables import working
 
 from dwlab import records
@@ -21,18 +20,12 @@ from dwlab.training import train as training
 
 
 def experiment(config: training.Config, data: training.Data, steps: int) -> dict[str, Any]:
-    """A record's fields on the experiment."""
     kept = ("channels", "blocks", "states", "taps", "dropout", "batch", "learning_rate", "momentum", "seed", "device")
     return {name: getattr(config, name) for name in kept} | {
-        "steps": steps,
-        "windows": len(data),
-        "hours": data.load.shape[1],
-        "features": len(meters.FEATURES),
-        "data": data.digest,
-        "precision": "float32, TF32 off",
+        "steps": steps, "windows": len(data), "hours": data.load.shape[1], "features": len(meters.FEATURES),
+        "data": data.digest, "precision": "float32, TF32 off", "warm_up_steps": epoch.WARM_UP,
         "step": "gather, forward, backward, SGD; eager, and replayed from a CUDA graph",
-        "warm_up_steps": epoch.WARM_UP,
-    }
+    }  # fmt: skip
 
 
 def main() -> int:
@@ -49,16 +42,9 @@ def main() -> int:
         writing.check_writable(options.folder)
         config = training.Config(batch=options.batch, seed=options.seed, device="cuda")
         data = training.load_data(stride=1)
-        start = time.monotonic()
-
-        def told(way: str) -> None:
-            print(f"{time.monotonic() - start:6.1f} s  {way}", file=sys.stderr, flush=True)
-
-        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=told)
-        told("done")
-        told_of = experiment(config, data, options.steps)
-        environment = provenance.environment()
-        path = kinds.write(options.folder, epochs.EpochRun, environment, experiment=told_of, ways=made, failed=failed)
+        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=tell)
+        parts = {"experiment": experiment(config, data, options.steps), "ways": made, "failed": failed}
+        path = kinds.write(options.folder, epochs.EpochRun, provenance.environment(), **parts)
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
         print(f"epoch_time: {error}", file=sys.stderr)
         return 2

@@ -75,9 +75,6 @@ def depthwise_fixed(C: int, H: int, W: int) -> Any:
     return depthwise_fixed
 
 
-# -------------------------------------------------------------------------------------------------------------- the job
-
-
 @dataclass(frozen=True)
 class Setup:
     """A way to do the job.
@@ -404,9 +401,6 @@ def judged(classes: np.ndarray, labels: np.ndarray, truth: np.ndarray) -> tuple[
     return float((classes[: len(labels)] == labels).mean()), float((classes == truth).mean())
 
 
-# ------------------------------------------------------------------------------------------------------ single kernels
-
-
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """One side of a comparison. start(): launches on PyTorch's current stream; right(): whether what it wrote is right,
@@ -614,9 +608,6 @@ def steps_of_kernels(weights: Mapping[str, Any], until: float) -> list[Step]:
             tell(f"{scope}, {name}: {said(error)}")
         found.append(step)
     return found
-
-
-# ----------------------------------------------------------------------------------------------------------- the record
 
 
 def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

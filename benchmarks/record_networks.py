@@ -95,9 +95,6 @@ def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
     return [one for one in found if one not in known]
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
-
-
 def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> dict[str, list[Any]]:
     """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
 
@@ -236,9 +233,6 @@ def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
     }  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ processes
-
-
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
     """A process: takes tasks, compiles our kernels, one process at a time (the lock `kernels`), and measures while it
     holds the GPU. With torch.compile, beside ours, all compile before anything is timed, until options["until"].
@@ -269,9 +263,6 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: 
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
         results.put(answer)
-
-
-# ------------------------------------------------------------------------------------------------------------- command
 
 
 def arguments(given: Sequence[str] | None = None) -> Any:

@@ -1,17 +1,13 @@
 """Sparse pointwise stages against libraries and dense kernels: ``python benchmarks/record_sparse.py [FOLDER]``.
 
 Shapes of matrices as the source of the sparse kernels has them (F x C filters, 2,048 to 8,192 pixels), then the
-distinct pointwise layers of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU at batch 1 and 32, those with the
-largest share of their network's bytes first; float16, no bias and no activation, in both layouts; each in several
-patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise in NHWC;
-theirs: what `sparse_baselines` has, on the same pruned filters. Both sides run in CUDA graphs on several
-sets of buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a
-time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
+networks' distinct pointwise layers, as record_layers.py has them; float16, no bias and no activation, in both layouts,
+each in several patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of
+pointwise in NHWC, with the same filters, zeros and all; theirs: what `sparse_baselines` has.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
-processes, and one at a time uses the GPU. A way that ends its process, or takes the GPU's context with it, costs that
-problem; another process goes on. Exit status 1 if a result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time. A way that ends its process, or takes the GPU's context
+with it, costs that problem; another process goes on.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
@@ -20,11 +16,9 @@ examples: record_sparse.py --seconds 330
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,8 +26,8 @@ from typing import Any
 import numpy as np
 import record_layers
 import sparse_baselines
-from record_layers import candidates, compile_ahead, peer_rows, timed
-from recording import Parser, record, recorded, said, taken
+from record_layers import candidates, peer_rows, timed
+from recording import Parser, compile_ahead, record, recorded, taken, told
 from tables import networks as tables
 
 from dwlab import records, report, study
@@ -71,8 +65,7 @@ def plan(
     patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True,
     layouts: Sequence[str] = LAYOUTS,
 ) -> list[Group]:  # fmt: skip
-    """Groups to measure, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
-    OF_LAYERS. Maps of an odd number of pixels are left out in NCHW, where only the naive stage takes them."""
+    """Groups, the most important first. In NCHW only the naive stage takes maps of an odd number of pixels."""
     made = []
     for layout, pixels in itertools.product(layouts[::-1], PIXELS):
         sizes = (pixels // ROW, 1) if layout == "NHWC" else (1, pixels // ROW)
@@ -90,17 +83,12 @@ def plan(
 
 
 def known(runs: Sequence[records.Record]) -> set[str]:
-    """Problems that a record has a row of, as text."""
     rows = [row for run in runs for row in run.sections.get("sparse", ()) if row.get("time_us")]
     return {records.shape_text(row["problem"]) for row in rows}
 
 
-# ------------------------------------------------------------------------------------------------------- measuring
-
-
 def stages_of(problem: Pointwise) -> list[Any]:
-    """Our stages that are tried: sparse ones but the naive, `columns` on small products; the last dense ones, `split`
-    for few pixels alone."""
+    """Our stages that are tried, `columns` on small products and `split` for few pixels alone."""
     found = [stage for stage in candidates(problem, 0) if stage.order > 1]
     if problem.op == "sparse":
         small = problem.N * problem.H * problem.W * problem.F * problem.C <= MULTIPLY_ADDS
@@ -135,9 +123,7 @@ def row_of(
 
 @dataclass(frozen=True)
 class Ready:
-    """A group made ready without the GPU: kernels compiled, and two inputs made, the second the first's filters with x
-    moved on; of dense stages the same. filters: (F, C), zeros and all.
-    """
+    """A group made ready without the GPU: kernels compiled, and two inputs made. filters: (F, C), zeros and all."""
 
     stages: list[Any]
     inputs: list[dict[str, np.ndarray]]
@@ -148,12 +134,10 @@ class Ready:
 
 
 def prepare(group: Group) -> Ready:
-    """All that `measure` takes."""
     problem, dense = group.problem, replace(dense_layer(group.problem), layout="NHWC")
     stages, dense_stages = stages_of(problem), stages_of(dense)
-    for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
-        with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-            compile_ahead(stage, one)
+    for stage in (*stages, *dense_stages):
+        compile_ahead(stage, problem if stage.op == "sparse" else dense)
     first = problem.inputs("forward", seed=2026)
     filters = np.ascontiguousarray(problem.filters(first), np.float16)
     x = first["x"].reshape(-1)  # moved on all of it differs, and random numbers take long to make
@@ -204,10 +188,7 @@ def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
-    """A process: takes groups until there are none, compiles, and measures while it has the GPU.
-
-    It leaves when its context is gone: nothing runs in it any more.
-    """
+    """A process, which leaves when its context is gone: nothing runs in it any more."""
     import torch
 
     bench = study.GpuBench(machine=machine, how=HOW, alone=gpu, few=True)
@@ -217,8 +198,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
             made = measure(group, bench, prepare(group))
             torch.cuda.synchronize()
         except Exception as error:
-            traceback.print_exc()
-            row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
+            row = row_of(group, None, f"WRONG: {told(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
             made = {"measurements": [], "peers": [], "sparse": [row]}
         results.put(made)
         try:
@@ -227,9 +207,6 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
             results.close()
             results.join_thread()
             os._exit(1)  # what would be freed on the usual way out fails, too, and PyTorch aborts
-
-
-# ---------------------------------------------------------------------------------------------------------- command
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -242,9 +219,8 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
 
     def planned() -> list[Group]:
-        groups = plan(
-            [str(pattern(one)) for one in options.pattern], options.batch, not options.matrices, options.layout
-        )
+        patterns = [str(pattern(one)) for one in options.pattern]
+        groups = plan(patterns, options.batch, not options.matrices, options.layout)
         there = known(recorded(options))
         return [group for group in groups if records.shape_text(group.problem) not in there]
 

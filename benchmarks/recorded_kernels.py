@@ -88,9 +88,6 @@ def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
     return [job for ones in kinds.values() for job in draw.sample(ones, max(1, round(share * len(ones))))]
 
 
-# ------------------------------------------------------------------------------------------------- in a tree's process
-
-
 def child(root: str) -> int:
     """Compiles what standard input lists, by the package in a folder; writes code and tile, or why there is none."""
     spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "kernels" / "digests.py")
@@ -162,9 +159,6 @@ def differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if was["code"] != now["code"]:
         return "other machine code or launch"
     return "" if was["tile"] == now["tile"] else OTHER_TILE
-
-
-# ---------------------------------------------------------------------------------------------------------- the table
 
 
 def read() -> list[dict[str, str]]:

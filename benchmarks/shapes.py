@@ -59,9 +59,6 @@ GRID = (
 )
 
 
-# ---------------------------------------------------------------------------------------------------------- the shapes
-
-
 def drawn(count: int, seed: int, dtypes: Sequence[str] = ("float32",)) -> list[DepthwiseConv1d]:
     """So many shapes, always the same for a seed, their kinds and types in turn; no two alike."""
     rng = random.Random(f"shapes {seed}")
@@ -146,9 +143,6 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
         for problem in todo
     }
     return sorted((one for one in todo if lacks[one]), key=lambda one: (slow(one), lacks[one]))
-
-
-# ----------------------------------------------------------------------------------------------------------- measuring
 
 
 def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
@@ -272,9 +266,6 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
         with gpu:
             torch.cuda.empty_cache()  # other processes want the memory
         results.put({"grid" if of_grid else "shapes": rows})
-
-
-# ------------------------------------------------------------------------------------------------------------- command
 
 
 def table(run: records.Record) -> str:

@@ -80,9 +80,6 @@ class Task:
     space: Space
 
 
-# ------------------------------------------------------------------------------------------------------- the problems
-
-
 def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
     """(path, layers) of every op, path and storage type: sparse ones of the networks and of the source, the study's,
     and of the networks those of the largest share of their network's bytes first. A layer is its problems: of a sparse
@@ -156,9 +153,6 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: 
             if kept == each:
                 break
     return list(tasks.values())
-
-
-# ------------------------------------------------------------------------------------------------------- measuring
 
 
 Row = tuple[Task, Found | None, str]
