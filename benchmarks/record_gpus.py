@@ -87,13 +87,12 @@ def searched(how: str, several: pool.Pool, found: Space, key: Any, folder: Path,
     made = search(found, several.bench, strategies.exhaustive, **given)
     first = times[2] - times[1]
     race = time.monotonic() - times[0] - first
+    print(f"{how}: {len(made.tried)} candidates, {first:.1f} s, race {race:.1f} s, {made.time_us:.2f} µs", flush=True)
     failed = sum(not one.ok for one in made.tried.values())
     tied = tuple(dict(found.candidates[one]) for one in made.tied)
-    way = searches.Way(
+    return searches.Way(
         how, len(several.benches), len(made.tried), failed, start, first, race, dict(made.candidate), made.time_us, tied
     )
-    print(way, flush=True)
-    return way
 
 
 def killed(client: Any, workers: list[Any], several: pool.Pool, found: Space, most: int) -> dict[str, int]:
