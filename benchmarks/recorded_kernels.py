@@ -2,8 +2,8 @@
 
 Git and a compiler are. Where a stage's sources are others than those that dwlab/records/kernels.csv.xz names, the tree
 named there and today's compile the kernel of every recorded problem, with the tile that it had there. Where PTX and
-launch are the same the table says so, and records of it are of today's kernel; the other problems are its exceptions. A
-stage all of whose problems differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
+launch are the same, records are of today's kernel; the other problems are its exceptions. A stage all of whose problems
+differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
 
 --against REVISION compares the recorded problems and tiles of two trees, and writes nothing; --share 0.1 a tenth of
 them, drawn from the seed, of each stage and storage type at least one.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import io
 import json
 import lzma
@@ -43,7 +42,6 @@ Job = Mapping[str, Any]
 
 
 def git(*arguments: str) -> bytes:
-    """What git says. Raises RuntimeError with its words."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
@@ -90,10 +88,7 @@ def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
 
 def child(root: str) -> int:
     """Compiles what standard input lists, by the package in a folder; writes code and tile, or why there is none."""
-    spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "kernels" / "digests.py")
-    today = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = today
-    spec.loader.exec_module(today)
+    of_code = digests.of_code  # today's
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
@@ -118,7 +113,7 @@ def child(root: str) -> int:
                 stage = stage.with_config(TileConfig(**job["tile"]))
             how = stage.launch(problem)
             ptx = inspect.compile(stage, problem=problem, cc=CC).ptx
-            code = today.of_code(ptx, [how.grid, how.block, how.scalars, how.shared_bytes, how.zero, how.parts])
+            code = of_code(ptx, [how.grid, how.block, how.scalars, how.shared_bytes, how.zero, how.parts])
             print(json.dumps({"code": code, "tile": vars(own) if own else None}), flush=True)
         except Exception as error:  # whatever an old revision raises of what it does not know
             print(json.dumps({"why": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
@@ -126,7 +121,6 @@ def child(root: str) -> int:
 
 
 def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """What `child` says of each by the package below `root`."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "simulated"}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(root)]
@@ -176,10 +170,7 @@ def write(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def update(folder: Path, processes: int, share: float, seed: int) -> int:
-    """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown.
-
-    folder: where trees of commits are, or are put.
-    """
+    """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown."""
     commit, failed = git("rev-parse", "--short", "HEAD").decode().strip(), 0
     rows, known = [], {one.id for one in registry.stages()}
     for row in read():
