@@ -1,6 +1,6 @@
 """Numba's own CUDA tests, from the installed numba, on the interpreter and on Numba's simulator: `make conformance`.
 
-    python benchmarks/conformance.py [--on simt|numba|both] [--jobs N] [--json FILE] [MODULE ...]
+    python benchmarks/conformance.py [--on simt|numba|both] [--jobs N] [MODULE ...]
 
 A process for each module and simulator. What Numba skips on its simulator runs here all the same. Writes
 docs/conformance.md when all ran; status 1 if a test that passes on Numba's simulator fails here without a reason.
@@ -46,8 +46,7 @@ REASONS = {
     "*test_devicearray_contiguous_*": "the message says more than Numba's",
     "*test_devicearray_view_bad_itemsize": "the message says more than Numba's",
     "*test_host_alloc*": "memory is not handed out without an array",
-}
-"""Tests that pass on Numba's simulator and not here, by pattern, and why."""
+}  # of tests that pass on Numba's simulator and not here
 
 
 class Outcomes(unittest.TestResult):
@@ -104,7 +103,6 @@ def too_long(*_: object) -> None:
 
 
 def run_here(modules: Sequence[str], on: str, into: Path) -> None:
-    """Runs the tests of modules in this process, and writes what came of them."""
     if on == "simt":
         from dwlab.simulator import project
 
@@ -142,7 +140,6 @@ def modules() -> list[str]:
 
 
 def reason(test: str) -> str:
-    """Why a test differs here; "" if there is no reason."""
     return next((why for pattern, why in REASONS.items() if fnmatch.fnmatch(test, pattern)), "")
 
 
@@ -156,16 +153,13 @@ def unexplained(outcomes: dict[str, list], passed_there: set[str] | None = None)
 def page(there: dict[str, list], here: dict[str, list]) -> str:
     """docs/conformance.md."""
     passed = {test for test, one in there.items() if one[0] == "passed"}
-    rows, sums = [], Counter()
-    for family in FAMILIES:
-        mine = {t: one for t, one in here.items() if f".tests.{family}." in t}
-        old = {t for t in passed if f".tests.{family}." in t}
-        skipped = [t for t, one in there.items() if one[0] == "skipped" and f".tests.{family}." in t]
-        numbers = (len(old), sum(mine.get(t, [""])[0] == "passed" for t in old), len(skipped),
-                   sum(mine.get(t, [""])[0] == "passed" for t in skipped))  # fmt: skip
+    rows = []
+    for family in (*FAMILIES, "all"):
+        numbers: list[int] = []
+        for outcome in ("passed", "skipped"):
+            old = [t for t, one in there.items() if one[0] == outcome and (family == "all" or f".tests.{family}." in t)]
+            numbers += len(old), sum(here.get(t, [""])[0] == "passed" for t in old)
         rows.append(f"| {family} | " + " | ".join(f"{n:,}" for n in numbers) + " |")
-        sums.update(dict(enumerate(numbers)))
-    rows.append("| all | " + " | ".join(f"{sums[k]:,}" for k in range(4)) + " |")
     differ = Counter((t.removeprefix("numba.cuda.tests."), reason(t) or here.get(t, ["", "is not there"])[1])
                      for t in sorted(passed) if here.get(t, [""])[0] != "passed")  # fmt: skip
     rest = Counter(of_skipped(here[t][1]) for t, one in there.items()
@@ -193,12 +187,10 @@ _NEEDS = {
     "Numba's typing refuses it; here it runs, or is refused in other words": "not raised",
     "`@overload` and extension types": "cannot be called|plain Python function|is not a dtype|struct_model",
     "strings and dates": "datetime|timedelta|\\|S|<U",
-}
-"""Reasons for which what Numba skips fails here, each with a pattern of what it says."""
+}  # reasons for which what Numba skips fails here, each with a pattern of what it says
 
 
 def of_skipped(text: str) -> str:
-    """A reason for a test's failure, by its message."""
     return next((why for why, words in _NEEDS.items() if re.search(words, text)), "others")
 
 
@@ -211,7 +203,7 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", help="parts of modules' names (all)")
     parser.add_argument("--on", choices=("simt", "numba", "both"), default="both")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--json", type=Path, help="a file of outcomes, also of a side that does not run now")
+
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
@@ -220,8 +212,6 @@ def main() -> int:
     wanted = [m for m in modules() if not given.modules or any(one in m for one in given.modules)]
     sides = ("numba", "simt") if given.on == "both" else (given.on,)
     found: dict[str, dict[str, list]] = {"numba": {}, "simt": {}}
-    if given.json and given.json.exists():
-        found |= json.loads(given.json.read_text())
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         futures = {(on, m): pool.submit(run, on, m) for m in wanted for on in sides}
         for (on, module), future in futures.items():
@@ -229,8 +219,6 @@ def main() -> int:
             found[on] |= outcomes
             passed = sum(one[0] == "passed" for one in outcomes.values())
             print(f"{on:5} {module}: {passed} of {len(outcomes)}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found))
     if not given.modules and found["numba"]:
         PAGE.write_text(page(found["numba"], found["simt"]), encoding="utf-8")
         print(f"wrote {PAGE}")

@@ -1,8 +1,7 @@
 """Trains the surfaces' network, dense and pruned, and records the accuracies: ``python benchmarks/train_surfaces.py``.
 
 On the CPU, three seeds at once, some ten minutes. Needs the extras torch and surfaces. Writes one new record into
-FOLDER (dwlab/records/working_method if none is given); with --keep also the first seed's weights and the test images to
-where the package has them.
+FOLDER (dwlab/records/working_method if none is given); with --keep also the first seed's weights and the test images.
 """
 
 from __future__ import annotations
@@ -72,12 +71,6 @@ def load_surfaces() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return tuple(found)
 
 
-def share_right(made: torch.nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images that a model classifies rightly."""
-    with torch.inference_mode():
-        return float((made(torch.from_numpy(surfaces.pixels(images))).argmax(1).numpy() == labels).mean())
-
-
 def masks(made: torch.nn.Sequential, pattern: str) -> dict[str, torch.Tensor]:
     """Parameter -> 1 where a pattern keeps its weight, else 0; by magnitude, as dwlab.problems.sparsity prunes."""
     found = {}
@@ -118,10 +111,14 @@ def fit(
 
 
 def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
-    """A dense training, and from it one for each of the patterns, the dense one trained on too, on the CPU: what is
-    recorded of each, and its weights (`weights_of`).
-    """
+    """A dense training, and from it one for each of the patterns, the dense one trained on too: what is recorded of
+    each, and its weights (`weights_of`)."""
     images, labels, test, truth = load_surfaces()
+
+    def share_right(made: torch.nn.Module) -> float:
+        with torch.inference_mode():
+            return float((made(torch.from_numpy(surfaces.pixels(test))).argmax(1).numpy() == truth).mean())
+
     torch.manual_seed(seed)
     first = surfaces.model()
     for layer in first:  # PyTorch's own start lets maps shrink from layer to layer: it learns much more slowly
@@ -134,11 +131,11 @@ def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
         made = copy.deepcopy(first)
         kept = masks(made, pattern)
         fit(made, images, labels, 0, RATE, seed, kept)
-        before = share_right(made, test, truth) if kept else None
+        before = share_right(made) if kept else None
         fit(made, images, labels, TUNED, RATE, seed, kept)
         weights = weights_of(made)
         zeros = float((np.concatenate([weights[name]["w"].ravel() for name in POINTWISE]) == 0).mean())
-        found.append((method.Training(seed, pattern, share_right(made, test, truth), zeros, before), weights))
+        found.append((method.Training(seed, pattern, share_right(made), zeros, before), weights))
         print(f"seed {seed}  {pattern:8}  {found[-1][0].accuracy:.4f}  pruned alone {before}", flush=True)
     return found
 
@@ -162,18 +159,16 @@ def main() -> int:
         "batch": BATCH, "rate": RATE, "weights": net.weights,
         "pruned_weights": sum(networks.weights(net.layer(name).problem) for name in POINTWISE),
     }  # fmt: skip
-    rows = [one for one, _ in found]
+    parts = {"experiment": experiment, "trainings": [one for one, _ in found]}
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = kinds.write(options.folder, method.SurfacesRun, environment, experiment=experiment, trainings=rows)
-    print(file.name)
+    print(kinds.write(options.folder, method.SurfacesRun, environment, **parts).name)
     if options.keep:
-        arrays = {
-            f"{one.pattern}/{layer}/{key}": array
-            for one, weights in found if one.seed == 0 for layer, own in weights.items() for key, array in own.items()
-        }  # fmt: skip
         strips = photographs()[1]
+        arrays = {f"strip/{name}": strip for name, strip in zip(SURFACES, strips, strict=True)}
+        for one, weights in found[: len(surfaces.PATTERNS)]:  # of the first seed
+            arrays |= {f"{one.pattern}/{layer}/{key}": array
+                       for layer, own in weights.items() for key, array in own.items()}  # fmt: skip
         cuts = surfaces.drawn(strips, TEST, np.random.default_rng(0))
-        arrays |= {f"strip/{name}": strip for name, strip in zip(SURFACES, strips, strict=True)}
         np.savez_compressed(surfaces.FILE, cuts=cuts, **arrays)
     return 0
 
