@@ -133,7 +133,6 @@ def run(on: str, *modules: str) -> dict[str, list]:
 
 
 def modules() -> list[str]:
-    """Numba's test modules for CUDA."""
     folder = Path(importlib.util.find_spec("numba").origin).parent / "cuda" / "tests"
     return [f"numba.cuda.tests.{family}.{one.name}" for family in FAMILIES
             for one in pkgutil.iter_modules([str(folder / family)]) if one.name.startswith("test_")]  # fmt: skip
@@ -151,7 +150,6 @@ def unexplained(outcomes: dict[str, list], passed_there: set[str] | None = None)
 
 
 def page(there: dict[str, list], here: dict[str, list]) -> str:
-    """docs/conformance.md."""
     passed = {test for test, one in there.items() if one[0] == "passed"}
     rows = []
     for family in (*FAMILIES, "all"):

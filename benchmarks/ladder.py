@@ -58,7 +58,6 @@ def kernels(rung: Any, pair: Any) -> list[tuple[Any, Any, dict[str, str]]]:
 
 
 def counted(name: str, rung: Any, pair: Any) -> Rung:
-    """A rung without its time."""
     from dwlab.compiler import inspect
 
     sectors, wavefronts, made, failure = {}, 0, [], inspect.missing()

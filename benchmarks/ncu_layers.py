@@ -49,8 +49,6 @@ KEY = ("op", "path", "layer", "batch", "dtype", "stage", "layout")
 
 @dataclass(frozen=True)
 class Task:
-    """One launch."""
-
     stage: Stage
     problem: Problem
 

@@ -62,7 +62,6 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
 
 
 def module_for(layers: tuple[Conv, ...], gpu: Machine) -> modules.Module | None:
-    """The planner's best kernel of these layers, if it has one."""
     kinds = [kind for kind, one in modules.KINDS.items() if one.takes == modules.pattern(layers)]
     made = [modules.best(kind, layers, gpu) for kind in kinds]
     return min((one for one in made if not isinstance(one, str)), key=lambda one: one.time_us, default=None)
@@ -73,7 +72,6 @@ def shares(logs: np.ndarray) -> Efficiency:
 
 
 def off(found: Sequence[Row], gpu: Machine, how: Efficiency) -> np.ndarray:
-    """Logarithms of predicted over measured times."""
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
 

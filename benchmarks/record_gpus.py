@@ -74,7 +74,6 @@ def begun(several: pool.Pool) -> float:
 
 
 def searched(how: str, several: pool.Pool, found: Space, key: Any, folder: Path, most: int) -> searches.Way:
-    """One search by all benches of a pool."""
     start, times = begun(several), [time.monotonic()]
 
     def firsts(*given: Any) -> Iterator[Any]:

@@ -120,7 +120,6 @@ def others(texts: Sequence[str], count: int, ops: Sequence[str], dtypes: Sequenc
 
 
 def variant(problem: Problem, batch: int, layout: str) -> Problem:
-    """The problem for so many images in a layout."""
     if isinstance(problem, Fused):
         return Fused(variant(problem.first, batch, layout), variant(problem.second, batch, layout))
     return replace(problem, N=batch, layout=layout)
@@ -148,13 +147,11 @@ def timed(on: Any, stage: Any) -> timing.Timing | str:
 def measured(
     stage: Any, problem: Problem, timed: timing.Timing, machine: Machine, where: Sequence[str]
 ) -> records.Measurement:
-    """A record's row, without its peer."""
     note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
     return study.measurement(stage, problem, timed, machine.ceilings.copy_gbps, note=note)
 
 
 def above(row: records.Measurement, problem: Problem, machine: Machine) -> str:
-    """Why a time cannot be; "" if it can."""
     try:
         roofline.points([row], report.roof_of(problem.op, machine.ceilings), tolerance=ABOVE)
     except roofline.RooflineError as error:
@@ -236,8 +233,6 @@ def todo(problem: Problem, batch: int, layouts: Sequence[str], last: int) -> lis
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, options: dict[str, Any]) -> None:
-    """A process: takes groups, compiles, and measures, with torch.compile after `ahead`."""
-
     def compile_peers(group: Group) -> None:
         for batch in options["batches"]:
             problem = variant(group.problem, batch, "NHWC")
@@ -255,7 +250,6 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, optio
 
 
 def made_of(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`measure` of a group; or rows that say why not."""
     try:
         return measure(group, bench, options)
     except Exception as error:

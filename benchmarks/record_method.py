@@ -321,7 +321,6 @@ class Images:
 def steps_of_the_job(
     changes: Sequence[Change], kept: Setup, theirs: Setup, images: Images, weights: Mapping[str, Any], until: float
 ) -> tuple[list[Step], Setup, Setup]:
-    """Changes in order, and what is then kept, of all setups and of those that PyTorch runs alone."""
     import torch
 
     best, trial, found = Job(kept, images.pixels, weights), None, []
@@ -350,7 +349,6 @@ def steps_of_the_job(
 
 
 def whole_job(kept: Setup, images: Images, weights: Mapping[str, Any], steps: Sequence[Step]) -> Step:
-    """The first job and what was kept, in turn."""
     expected = math.prod(step.expected for step in steps if step.kept)
     gains = "Each change takes time that the others leave: their gains multiply."
     step = Step("all that was kept", method.WHOLE, changed(asdict(kept)), gains, expected)
@@ -456,7 +454,6 @@ def facts(kernel: Any, block: int) -> dict[str, float | str]:
 
 
 def batches() -> set[int]:
-    """Images of one pass, of all setups."""
     return {one.change.get("batch", Setup().batch) for one in CHANGES}
 
 
@@ -533,7 +530,6 @@ def comparisons() -> tuple[Comparison, ...]:
 
 
 def steps_of_kernels(weights: Mapping[str, Any], until: float) -> list[Step]:
-    """Single kernels of the network, one thing changed in each."""
     found, bench = [], Bench(weights)
 
     def measure(*both: Callable[[Bench], Candidate]) -> dict[str, Any]:

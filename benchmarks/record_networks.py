@@ -189,7 +189,6 @@ def times(
 
 
 def energies(model: inference.Model, peer: baselines.Baseline | None, seconds: float) -> dict[str, Any]:
-    """J an image of ours and of the peer's graph; or why not."""
     made: dict[str, Any] = {}
 
     def add(whose: str, graph: Any) -> None:

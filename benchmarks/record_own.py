@@ -84,7 +84,6 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
 
 
 def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Rows of a record's parts, while this process has the GPU."""
     from dwlab.inference import own
 
     made, compared = ready["own"], ready["compared"]
@@ -110,7 +109,6 @@ def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, options: Mapping[str, Any]) -> None:
-    """A process: compiles its networks while others do, then measures while it holds the GPU."""
     import torch
 
     torch.cuda.init()

@@ -53,7 +53,6 @@ def step(title: str, *command: str) -> tuple[str, int, float]:
 
 
 def comparisons(tests: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Rows of the record's section. tests: as `outcomes` has them."""
     rows = []
     for test, name in COMPARED.items():
         if ended := [one for id, one in tests.items() if id.partition("[")[0].endswith(f"::{test}")]:

@@ -148,7 +148,6 @@ def prepare(group: Group) -> Ready:
 
 
 def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list[Any]]:
-    """All of a group. Others may use the GPU while results of ours are checked."""
     import torch
 
     def verify(out: dict[str, Any]) -> str:

@@ -76,7 +76,6 @@ def recorded(stage: str, kernel: str | None = None) -> list[Job]:
 
 
 def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
-    """A share of the jobs, of each stage and storage type at least one."""
     if share >= 1:
         return list(jobs)
     kinds: dict[Any, list[Job]] = {}
@@ -131,8 +130,6 @@ def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def compared(before: Path, after: Path, jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, str]]:
-    """Each job, and how the two trees differ in it: "" if their machine code and launch are the same."""
-
     def both(part: Sequence[Job]) -> list[tuple[Job, str]]:
         was = compiled(before, part)
         now = compiled(after, [job | {"tile": one.get("tile")} for job, one in zip(part, was, strict=True)])

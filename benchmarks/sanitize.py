@@ -91,7 +91,6 @@ def small_maps(stage: Stage) -> list[Problem]:
 
 
 def child(id: str, tool: str) -> int:
-    """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
     import numpy as np
 
     from dwlab.kernels import registry

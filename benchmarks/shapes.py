@@ -133,7 +133,6 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
 
 
 def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
-    """Sets of buffers: one where all fits half the L2; else more than the L2 holds."""
     size, l2 = problem.compulsory_bytes(path), machine.l2_bytes or 0
     return 1 if size < l2 / 2 else timing.sets_for(size, l2)
 
@@ -176,7 +175,6 @@ def alone_us(launch: Callable[[Any], None]) -> float:
 
 
 def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
-    """The first fields of a row of either section."""
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 
@@ -207,7 +205,6 @@ def drawn_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench, fastes
 
 
 def bounds(problem: DepthwiseConv1d, path: str, machine: Machine) -> dict[str, Any]:
-    """A row of the grid without its times."""
     way, size, fma = dispatch.launches(problem, path), problem.compulsory_bytes(path), machine.ceilings.fma_tflops
     return named(problem, path) | {
         "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
@@ -228,7 +225,6 @@ def grid_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench) -> dict
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
-    """A process: takes groups of shapes, compiles, and measures."""
     import torch
 
     bench = study.GpuBench(machine=machine, how=OF_GRID if of_grid else DRAWN, alone=gpu, compiled=of_grid, few=True)

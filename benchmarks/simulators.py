@@ -84,7 +84,6 @@ CLIENTS = (
 
 
 def environment(folder: Path) -> Path:
-    """The Python of a virtual environment with all projects in it; their sources lie beside it."""
     python, path = folder / "venv" / "bin" / "python", folder / "path"
     if not path.exists():
         wanted = {f"{one.name}=={one.version}" for one in CLIENTS}

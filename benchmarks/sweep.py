@@ -128,7 +128,6 @@ def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: bool = False) -> list[Task]:
-    """The sweeps, in the order of `problems`. only: of these "OP/PATH", or of all."""
     tasks: dict[tuple[str, Problem], Task] = {}
     for path, layers in problems():
         kept = 0
@@ -186,7 +185,6 @@ class Benches(Remote):
         self.make, self._of, self._open = make, None, None
 
     def open(self, request: Mapping[str, Any]) -> None:
-        """Makes the bench. Raises what that raises."""
         of = request["subject"], request["problem"]
         if of != self._of:
             getattr(self._open, "close", lambda: None)()
@@ -213,7 +211,6 @@ class There(Remote):
         self.asked = {"subject": task.subject.id, "problem": task.problem}
 
     def begin(self) -> None:
-        """Has the worker make the bench. Raises WorkerError."""
         self.worker.begin()
         try:
             self._ask("open", {})
@@ -225,7 +222,6 @@ class There(Remote):
 
 
 def words(task: Task, found: Found | None, why: str) -> str:
-    """A row in a line."""
     if found is not None:
         right = sum(one.ok for one in found.tried.values())
         gain = found.default_us / found.time_us - 1

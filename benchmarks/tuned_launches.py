@@ -51,14 +51,12 @@ def drawn(count: int, seed: int) -> list[tuple[Problem, str]]:
 
 
 def launched(problem: Problem, path: str) -> Any:
-    """The stage that is launched now, with its tile and options."""
     stage = choices.ranking(problem, path)[0]
     config = stage.config(problem)
     return stage if config is None else stage.with_config(config, stage.options_for(problem))
 
 
 def words(stage: Any, problem: Problem) -> str:
-    """A stage with its tile and options, in words."""
     tile = {} if stage.tiles is None else vars(stage.config(problem))
     kept = {name: value for name, value in {**tile, **dict(stage.options or ())}.items() if value}
     return " ".join((stage.name, *(f"{name}={value}" for name, value in kept.items())))
@@ -88,8 +86,6 @@ def measured(problem: Problem, path: str, bench: study.GpuBench) -> dict[str, An
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, seconds: float, folder: str) -> None:
-    """A process: takes problems, searches and measures."""
-
     @contextlib.contextmanager
     def bench(id: str, problem: Problem) -> Iterator[Inline]:
         with contextlib.closing(shared_bench(folder, gpu, id, problem)) as its:
