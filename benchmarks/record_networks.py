@@ -84,8 +84,7 @@ def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
 
 
 def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> dict[str, list[Any]]:
-    """Rows of a record's parts, and notes, of all of a network, while this process has the GPU. compiled: as
-    timing.measure takes it."""
+    """Rows of a record's parts, and notes. compiled: as timing.measure takes it."""
     network = task.network()
     row: dict[str, Any] = {
         "network": task.name, "batch": task.batch, "dtype": task.dtype, "layout": task.layout,
@@ -101,15 +100,13 @@ def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> di
             more = f", and {len(others)} more" if others else ""
             made["notes"].append(f"{task.name}, batch {task.batch}, {task.dtype}: not timed: {what}: {why}{more}.")
         models = prepare(task, options["gpu"], tuned.times)
-        if found := [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]:
-            raise Wrong("; ".join(found))
+        check(models)
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
         compared = timing.measure(models[best], compiled=compiled, **HOW)
         timed[best] = compared.ours
         plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
-        if wrong := wrong_after(models):
-            raise Wrong(wrong)
+        check(models, 1, ", on a fresh image")
         row |= times(models, timed, compared.baselines, plain)
         row |= {"peer_dtype": "float16"} if task.dtype == "int8" else {}
         shape = {"network": task.name, "N": task.batch, "layout": task.layout, "resolution": network.resolution}
@@ -150,25 +147,19 @@ def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
     return list(made.values())
 
 
-def wrong_before(model: inference.Model) -> str:
-    image = images.random_image(model.network)
-    if model.network.batch == 1:
-        found = comparison.compare(model, image)
-        return "" if found.ok else found.summary()
-    return _wrong_whole(model, image)
-
-
-def wrong_after(models: Mapping[str, inference.Model]) -> str:
+def check(models: Mapping[str, inference.Model], seed: int = 0, when: str = "") -> None:
+    """Raises Wrong if an output is off, at batch 1 and seed 0 if one of a step is."""
     for what, model in models.items():
-        if wrong := _wrong_whole(model, images.random_image(model.network, seed=1)):
-            return f"{what}, on a fresh image: {wrong}"
-    return ""
-
-
-def _wrong_whole(model: inference.Model, image: Any) -> str:
-    error, theirs, _ = comparison.whole(model, image)
-    near = comparison.near(error, theirs, model.quantised is not None)
-    return "" if near else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+        image = images.random_image(model.network, seed=seed)
+        if model.network.batch == 1 and seed == 0:
+            found = comparison.compare(model, image)
+            ok, wrong = found.ok, found.summary()
+        else:
+            error, theirs, _ = comparison.whole(model, image)
+            ok = comparison.near(error, theirs, model.quantised is not None)
+            wrong = f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+        if not ok:
+            raise Wrong(f"{what}{when}: {wrong}")
 
 
 def times(
@@ -207,8 +198,7 @@ def energies(model: inference.Model, peer: baselines.Baseline | None, seconds: f
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
-    """A process: takes tasks, compiles our kernels, one process at a time (the lock `kernels`), and torch.compile's
-    beside them, after `ahead`, and measures while it holds the GPU."""
+    """A process: compiles our kernels, one process at a time (the lock `kernels`), beside torch.compile's."""
     calls = {}
 
     def compile_ours(network: Network) -> None:

@@ -18,13 +18,17 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from recording import BEGAN, Parser, needs_gpu, tell, written
 
-if TYPE_CHECKING:
-    from dwlab.kernels.registry import Stage
-    from dwlab.problems import Problem
+from dwlab import problems, records
+from dwlab.gpu import target
+from dwlab.judge import check
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Stage
+from dwlab.problems import Problem, references
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ERRORS = 97  # compute-sanitizer's exit status for errors found
@@ -50,8 +54,6 @@ def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
 
 
 def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    from dwlab.gpu import target
-
     # CUDA's Python bindings ask the driver for entry points that it may lack: an error of the API, not of a kernel.
     memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
     command = [
@@ -69,9 +71,6 @@ def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[st
 def problems_of(stage: Stage, tool: str) -> list[Problem]:
     """SHAPES in float32, in other storage types, or ops, its judge's, and small maps: those for memcheck alone, as
     under racecheck they would take many times as long."""
-    from dwlab import problems
-    from dwlab.judge import check
-
     rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
     dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
     judged = [problem for dtype in dtypes for problem in check.checked_on(stage, dtype, MOST)]
@@ -91,10 +90,6 @@ def small_maps(stage: Stage) -> list[Problem]:
 
 
 def child(id: str, tool: str) -> int:
-    import numpy as np
-
-    from dwlab.kernels import registry
-    from dwlab.problems import decode, references
     from dwlab.target import cuda
 
     stage = registry.stage(id)
@@ -108,7 +103,7 @@ def child(id: str, tool: str) -> int:
         wanted = references.reference(problem, stage.path, inputs)
         allowed = references.allowed_error(problem, stage.path, inputs)
         for name, values in wanted.items():
-            found = decode(arrays[name].copy_to_host(), problem.dtype_of(name))
+            found = problems.decode(arrays[name].copy_to_host(), problem.dtype_of(name))
             if not (np.abs(found - values) <= allowed[name]).all():
                 print(f"{stage.id} at {problem}: {name} is wrong", file=sys.stderr)
                 return WRONG
@@ -132,9 +127,6 @@ def main() -> int:
     folder = needs_gpu(options.folder)
 
     from tables import working
-
-    from dwlab import records
-    from dwlab.kernels import registry
 
     text = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True).stdout
     version = " ".join(["compute-sanitizer", *re.findall(r"[Vv]ersion\s+([\w.]+)", text)[:1]])
