@@ -179,7 +179,7 @@ class Job:
         for number, first in enumerate(range(0, self.count, setup.batch)):
             slot = self.slots[number % len(self.slots)]
             with torch.inference_mode(), torch.cuda.stream(slot.stream):  # of None: the current one
-                classes = self._batch(slot, first)
+                classes = slot.classes(self.images, first)
                 if setup.wait == "each":
                     found.append(classes.cpu())
                 else:
@@ -191,22 +191,9 @@ class Job:
                 torch.cuda.current_stream().wait_stream(slot.stream)
         return self.classes.cpu().numpy()
 
-    def _batch(self, slot: Slot, first: int) -> Any:
-        setup = self.setup
-        if setup.memory == "mapped":
-            slot.unpack(self.images, first * surfaces.SIDE**2)
-            return slot.classes()
-        here = self.images[first : first + setup.batch]
-        if setup.stored == "uint8" and setup.unpack == "kernel":
-            slot.bytes.copy_(here, non_blocking=True)
-            slot.unpack(slot.bytes_array, 0)
-            return slot.classes()
-        here = here.to("cuda", non_blocking=setup.memory == "pinned")
-        return slot.classes(here.float() * (1 / surfaces.GREYS) if setup.stored == "uint8" else here)
-
 
 class Slot:
-    """A batch's place on the GPU. classes(x) -> (batch,) int64; without x the network reads what lies in `x`."""
+    """A batch's place on the GPU. A graph reads what lies in `x`."""
 
     def __init__(self, setup: Setup, weights: Mapping[str, Any], stream: Any) -> None:
         import torch
@@ -255,16 +242,23 @@ class Slot:
         side = surfaces.SIDE
         return x if self.setup.layout == "NCHW" else x.as_strided(x.shape, (side * side, 1, side, 1))
 
-    def unpack(self, images: Any, first: int) -> None:
-        """Float32 into `x`, on the current stream."""
-        n, block = self.x_array.size, small_kernels.THREADS
-        scale = np.float32(1 / surfaces.GREYS if self.setup.stored == "uint8" else 1)
-        self.kernel[-(-n // block), block, inference.current_stream()](images, first, scale, self.x_array)
-
-    def classes(self, x: Any = None) -> Any:
+    def classes(self, images: Any, first: int) -> Any:
+        """(batch,) int64, of the images from the first one on, on the current stream."""
+        setup, x, grey = self.setup, self.x, self.setup.stored == "uint8"
+        scale, here = np.float32(1 / surfaces.GREYS if grey else 1), slice(first, first + setup.batch)
+        if setup.memory == "mapped" or (grey and setup.unpack == "kernel"):
+            given, place = images, first * surfaces.SIDE**2
+            if setup.memory != "mapped":
+                self.bytes.copy_(images[here], non_blocking=True)
+                given, place = self.bytes_array, 0
+            n, block = self.x_array.size, small_kernels.THREADS
+            self.kernel[-(-n // block), block, inference.current_stream()](given, place, scale, self.x_array)
+        else:
+            x = images[here].to("cuda", non_blocking=setup.memory == "pinned")
+            x = x.float() * (1 / surfaces.GREYS) if grey else x
         if self.graph is None:
-            return self.net(self.x if x is None else x).argmax(1)
-        if x is not None:
+            return self.net(x).argmax(1)
+        if x is not self.x:
             self.x.copy_(x)
         self.graph.replay()
         return self.given
