@@ -32,17 +32,12 @@ def main() -> int:
     parser = Parser(__doc__, epochs.FOLDER)
     parser.add_argument("--steps", type=int, default=20, help="of the epoch (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=16384, help="default: %(default)s, the paper's")
-    parser.add_argument("--ways", help="of these only, by commas; the first is what losses are compared with")
-    parser.add_argument("--no-graphs", action="store_true", help="leave the captured steps out")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    chosen = options.ways.split(",") if options.ways else list(epoch.ways())
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
         writing.check_writable(options.folder)
-        config = training.Config(batch=options.batch, seed=options.seed, device="cuda")
-        data = training.load_data(stride=1)
-        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=tell)
+        config, data = training.Config(batch=options.batch, device="cuda"), training.load_data(stride=1)
+        made, failed = epoch.study(config, data, list(epoch.ways()), options.steps, progress=tell)
         parts = {"experiment": experiment(config, data, options.steps), "ways": made, "failed": failed}
         path = kinds.write(options.folder, epochs.EpochRun, provenance.environment(), **parts)
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
@@ -52,8 +47,6 @@ def main() -> int:
     print(f"{path.name}\n\n{working.epoch([run])}")
     for way, why in failed.items():
         print(f"{way} FAILED: {why}")
-    for one in made:
-        print(f"{one.way:14} forward {one.forward_ms:8.3f} ms, backward {one.backward_ms:8.3f} ms, {one.note}")
     return int(bool(failed))
 
 
