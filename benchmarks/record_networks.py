@@ -99,7 +99,11 @@ def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> di
             (what, why), *others = tuned.failures.items()
             more = f", and {len(others)} more" if others else ""
             made["notes"].append(f"{task.name}, batch {task.batch}, {task.dtype}: not timed: {what}: {why}{more}.")
-        models = prepare(task, options["gpu"], tuned.times)
+        how = {"times": tuned.times, "calibration": task.calibration()}
+        models = {"apart": inference.prepare(ready, **how)}
+        pieces = selection.decide(ready, options["gpu"], times=tuned.times).pieces
+        if any(len(piece) > 1 for piece in pieces):  # some pair pays
+            models["fused"] = inference.prepare(ready, None, pieces, **how)
         check(models)
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
@@ -122,16 +126,6 @@ def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> di
 
 class Wrong(Exception):
     """A model whose output is off: it has no time."""
-
-
-def prepare(task: Task, gpu: str, times: selection.Times) -> dict[str, inference.Model]:
-    """Models by these times: "apart", and "fused" if any pair pays."""
-    network, calibration = task.ready(), task.calibration()
-    pieces = selection.decide(network, gpu, times=times).pieces
-    models = {"apart": inference.prepare(network, times=times, calibration=calibration)}
-    if any(len(piece) > 1 for piece in pieces):
-        models["fused"] = inference.prepare(network, None, pieces, times=times, calibration=calibration)
-    return models
 
 
 def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import random
@@ -86,21 +87,17 @@ def drawn(count: int, seed: int, dtypes: Sequence[str] = ("float32",)) -> list[D
     return list(found)
 
 
-def shape(L: int, K: int, size: int, padding: str) -> DepthwiseConv1d:
-    """The problem of about this size: 128 channels where there are as many rows."""
-    rows = max(1, size // L)
-    H = min(CHANNELS, rows)
-    return DepthwiseConv1d(max(1, round(rows / H)), H, L, K, padding)
-
-
 def grid() -> list[list[DepthwiseConv1d]]:
     """The shapes in groups of one L, K and padding, whose kernels are made once. Their order is by chance, always the
     same: what a time limit leaves out is spread evenly."""
     groups = []
-    for i, L in enumerate(LENGTHS):
-        for j, K in enumerate(TAPS):
-            sizes = [SIZES[1], *[SIZES[0]] * (K in FEW_TAPS), *[SIZES[2]] * (K == FEW_TAPS[2 * (i % 2)])]
-            groups.append([shape(L, K, size, ("causal", "same")[(i + j) % 2]) for size in sizes])
+    for (i, L), (j, K) in itertools.product(enumerate(LENGTHS), enumerate(TAPS)):
+        group = []
+        for size in SIZES[1], *SIZES[:1] * (K in FEW_TAPS), *SIZES[2:] * (K == FEW_TAPS[2 * (i % 2)]):
+            rows = max(1, size // L)
+            H = min(CHANNELS, rows)  # where there are as many rows
+            group.append(DepthwiseConv1d(max(1, round(rows / H)), H, L, K, ("causal", "same")[(i + j) % 2]))
+        groups.append(group)
     random.Random(2026).shuffle(groups)
     return groups
 
@@ -246,10 +243,6 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
         results.put({"grid" if of_grid else "shapes": rows})
 
 
-def table(run: records.Record) -> str:
-    return tables.grid([run]) if "grid" in run.sections else tables.drawn([*records.load_runs(), run])
-
-
 def planned(options: Any) -> list[list[DepthwiseConv1d]]:
     if not options.grid:
         found = drawn(options.shapes, options.seed, options.dtype)
@@ -271,8 +264,9 @@ def main(given: Sequence[str] | None = None) -> int:
     what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
     return record(
         "shapes", options, lambda: planned(options), work, "groups of shapes",
-        lambda machine, *_: (machine, tuple(options.path), options.grid), table, [GRID if options.grid else what],
-        threads=None,
+        lambda machine, *_: (machine, tuple(options.path), options.grid),
+        lambda run: tables.grid([run]) if options.grid else tables.drawn([*records.load_runs(), run]),
+        [GRID if options.grid else what], threads=None,
     )  # fmt: skip
 
 
