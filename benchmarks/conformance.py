@@ -23,7 +23,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,7 +49,7 @@ REASONS = {
 
 
 class Outcomes(unittest.TestResult):
-    """What came of each test: name -> [outcome, text, seconds, why Numba skips it on its simulator]."""
+    """What came of each test: name -> [outcome, text, why Numba skips it on its simulator]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,19 +57,17 @@ class Outcomes(unittest.TestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
-        self.begun = time.perf_counter()
         method = getattr(type(test), test._testMethodName, None)
         there = getattr(method, "skipped_there", "") or getattr(type(test), "skipped_there", "")
-        self.of[test.id()] = ["passed", "", 0.0, there]
+        self.of[test.id()] = ["passed", "", there]
         signal.alarm(MOST)
 
     def stopTest(self, test: unittest.TestCase) -> None:
         signal.alarm(0)
-        self.of[test.id()][2] = round(time.perf_counter() - self.begun, 2)
         super().stopTest(test)
 
     def note(self, test: unittest.TestCase, outcome: str, text: str) -> None:
-        self.of.setdefault(test.id(), ["", "", 0.0, ""])[:2] = [outcome, text]
+        self.of.setdefault(test.id(), ["", "", ""])[:2] = [outcome, text]
 
     def addError(self, test: unittest.TestCase, err: tuple) -> None:
         self.note(test, "failed", f"{err[0].__name__}: {err[1]}"[:600])
@@ -114,7 +111,7 @@ def run_here(modules: Sequence[str], on: str, into: Path) -> None:
         try:
             unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module)).run(outcomes)
         except BaseException as error:  # whatever a module does when it is imported
-            outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", 0.0, ""]
+            outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", ""]
     into.write_text(json.dumps(outcomes.of))
 
 
@@ -129,7 +126,7 @@ def run(on: str, *modules: str) -> dict[str, list]:
             why = done.stderr[-500:]
         except subprocess.TimeoutExpired:
             why = "hangs"
-        return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, 0.0, ""] for m in modules}
+        return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, ""] for m in modules}
 
 
 def modules() -> list[str]:
@@ -144,7 +141,7 @@ def reason(test: str) -> str:
 
 def unexplained(outcomes: dict[str, list], passed_there: set[str] | None = None) -> list[str]:
     """Tests that fail here without a reason, of those that pass there or, if that is not known, are not skipped."""
-    return [f"{test}: {text}" for test, (outcome, text, _, there) in outcomes.items()
+    return [f"{test}: {text}" for test, (outcome, text, there) in outcomes.items()
             if outcome == "failed" and not there and not reason(test)
             and (passed_there is None or test in passed_there)]  # fmt: skip
 

@@ -21,6 +21,7 @@ from recording import Parser, needs_gpu, said, tell
 from dwlab.records import kinds, ladder
 from dwlab.records.ladder import LadderRun, Rung
 from dwlab.records.method import Time
+from dwlab.study.sizes import resized
 from dwlab.text.commandline import whole
 
 
@@ -63,8 +64,7 @@ def counted(name: str, rung: Any, pair: Any) -> Rung:
     sectors, wavefronts, made, failure = {}, 0, [], inspect.missing()
     if getattr(rung, "tiles", None):
         rung = rung.with_config(rung.config(pair))  # one image would get another
-    one_image = replace(pair, first=replace(pair.first, N=1), second=replace(pair.second, N=1))
-    for stage, layer, names in kernels(rung, one_image):
+    for stage, layer, names in kernels(rung, resized(pair, N=1)):
         seen = stage.xray(layer)
         wavefronts += seen.totals.shared_wavefronts
         for array, called in names.items():

@@ -83,10 +83,10 @@ def copies(present: Any, megabytes: Sequence[float] = MEGABYTES) -> list[dict[st
     return rows
 
 
-def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float, quick: bool) -> tuple[Any, list[str]]:
+def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float) -> tuple[Any, list[str]]:
     """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds."""
     started = time.monotonic()
-    bench = study.GpuBench(quick=quick)
+    bench = study.GpuBench()
     tell("ceilings measured")
     made, left_out = None, []
     for i, shape in enumerate(shapes):
@@ -95,21 +95,21 @@ def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float, quick: b
             continue
         here = chosen(todo, shape, i == 0)
         checks = study.Checks(hardware=i == 0)
-        one = study.study(problem=shape, quick=quick, stages=here, bench=bench, checks=checks, runs=[])
+        one = study.study(problem=shape, stages=here, bench=bench, checks=checks, runs=[])
         both = {} if made is None else {"rows": made.rows + one.rows, "baselines": made.baselines + one.baselines}
         made = one if made is None else replace(made, **both)
         tell(f"{shape}: {len(here)} stages")
     date = made.environment["date"]  # one record has one date
     rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]
     few = "only the stages beyond warp_tiled and the last that is for the shape were timed."
-    notes = [f"At shapes other than {shapes[0]} {few}"] * (len(shapes) > 1)
+    notes = [f"At shapes other than {shapes[0]} {few}"]
     notes += [f"Left out after {seconds:g} s: {'; '.join(left_out)}."] * bool(left_out)
     return replace(made, rows=tuple(rows)), notes
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
+
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--seconds", type=positive, default=300, help="no new shape after so long (%(default)s)")
@@ -128,14 +128,11 @@ def main(given: Sequence[str] | None = None) -> int:
     print("\n=== study", flush=True)
     started = time.monotonic()
     todo = [stage for path in options.path for stage in registry.stages("depthwise1d", path=path)]
-    shapes = [study.QUICK_PROBLEM]
-    if not options.quick:
-        shapes = [problems.problem(shape) for shape in SHAPES]
-        shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-    made, notes = measure(shapes, todo, options.seconds, options.quick)
+    shapes = [problems.problem(shape) for shape in SHAPES]
+    shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
+    made, notes = measure(shapes, todo, options.seconds)
     print(made.table())
-    sections = {"comparisons": comparisons(tests)} if tests else {}
-    sections |= {} if options.quick else {"copies": copies(machine.present())}
+    sections = {"copies": copies(machine.present())} | ({"comparisons": comparisons(tests)} if tests else {})
     file = made.write(folder, sections=sections, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 

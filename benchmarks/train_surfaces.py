@@ -22,7 +22,7 @@ import torch
 from recording import Parser
 
 from dwlab.gpu import provenance
-from dwlab.inference.weights import weight_shapes
+from dwlab.inference.weights import weights_from_torch
 from dwlab.problems import networks, sparsity
 from dwlab.records import kinds, method
 from dwlab.training import surfaces
@@ -33,16 +33,6 @@ TRAINED = 2_400  # images to train with
 STRIP, TALL = 96, 320  # the strip of a photograph that the test images are cut from: its width, and most of its height
 NAMES = {"tissue": "immunohistochemistry", "stars": "hubble_deep_field", "fur": "chelsea", "writing": "text"}
 WHERE = {"retina": np.s_[200:1200, 200:1200], "fur": np.s_[:, ::-1], "cell": np.s_[:, ::-1]}  # what the strip shows
-
-
-def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
-    """Layer -> {"w", "b"}, float32, in the shapes that dwlab.inference takes."""
-    found = {}
-    for name, shapes in weight_shapes(surfaces.network(1)).items():
-        layer = made.get_submodule(name.replace(".", "_"))
-        arrays = {"w": layer.weight, "b": layer.bias}
-        found[name] = {key: one.detach().cpu().numpy().reshape(shapes[key]) for key, one in arrays.items()}
-    return found
 
 
 @functools.cache
@@ -112,7 +102,7 @@ def fit(
 
 def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
     """A dense training, and from it one for each of the patterns, the dense one trained on too: what is recorded of
-    each, and its weights (`weights_of`)."""
+    each, and its weights by layer."""
     images, labels, test, truth = load_surfaces()
 
     def share_right(made: torch.nn.Module) -> float:
@@ -133,7 +123,7 @@ def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
         fit(made, images, labels, 0, RATE, seed, kept)
         before = share_right(made) if kept else None
         fit(made, images, labels, TUNED, RATE, seed, kept)
-        weights = weights_of(made)
+        weights = weights_from_torch(surfaces.network(1), made.eval())
         zeros = float((np.concatenate([weights[name]["w"].ravel() for name in POINTWISE]) == 0).mean())
         found.append((method.Training(seed, pattern, share_right(made), zeros, before), weights))
         print(f"seed {seed}  {pattern:8}  {found[-1][0].accuracy:.4f}  pruned alone {before}", flush=True)

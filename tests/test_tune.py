@@ -1056,8 +1056,8 @@ def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
                         Journal(tmp_path / "j.jsonl"), its, math.inf)
         )  # fmt: skip
 
-    ((_, raced, why),) = run()
-    assert "3 of 3 right" in sweep.words(sweep.Task(what, small, few), raced, why)
+    ((task, raced, why),) = run()
+    assert "3 of 3 right" in sweep.words(task, raced, why)
     assert why == "" and all(one.ok for one in raced.tried.values()) and len(raced.tried) == 3
     assert run()[0][2] == "recorded before"
     (row,) = tuning.rows(tmp_path)
