@@ -1,6 +1,6 @@
 """Numba's own CUDA tests, from the installed numba, on the interpreter and on Numba's simulator: `make conformance`.
 
-    python benchmarks/conformance.py [--on simt|numba|both] [--jobs N] [MODULE ...]
+    python benchmarks/conformance.py [--on simt|numba|both] [MODULE ...]
 
 A process for each module and simulator. What Numba skips on its simulator runs here all the same. Writes
 docs/conformance.md when all ran; status 1 if a test that passes on Numba's simulator fails here without a reason.
@@ -197,8 +197,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*", help="parts of modules' names (all)")
     parser.add_argument("--on", choices=("simt", "numba", "both"), default="both")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
@@ -207,7 +205,7 @@ def main() -> int:
     wanted = [m for m in modules() if not given.modules or any(one in m for one in given.modules)]
     sides = ("numba", "simt") if given.on == "both" else (given.on,)
     found: dict[str, dict[str, list]] = {"numba": {}, "simt": {}}
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = {(on, m): pool.submit(run, on, m) for m in wanted for on in sides}
         for (on, module), future in futures.items():
             outcomes = future.result()

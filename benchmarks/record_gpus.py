@@ -116,8 +116,7 @@ def rounds(make: Any, gpus: Sequence[str], candidate: Any) -> dict[str, list[flo
         times = [[bench.time_us(candidate) for bench in several.benches] for _ in range(ROUNDS)]
     found = {gpu: [row[i] for row in times] for i, gpu in enumerate(gpus)}
     for gpu, its in found.items():
-        tenths = statistics.quantiles(its, n=10)
-        print(f"GPU {gpu}: {statistics.median(its):.2f} µs ({tenths[0]:.2f} to {tenths[-1]:.2f})", flush=True)
+        print(f"GPU {gpu}: {statistics.median(its):.2f} µs ({min(its):.2f} to {max(its):.2f})", flush=True)
     return found
 
 

@@ -38,12 +38,13 @@ from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import LAYOUTS
 from dwlab.problems.networks import Network
-from dwlab.text.commandline import positive, whole
+from dwlab.text.commandline import whole
 
 NETWORKS = report.VALIDATED
 HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PROCESSES = 8  # at once: torch.compile takes some GB of memory in each
 COMPILING = 0.66  # of the time, at most, for torch.compile
+WINDOW = 2.0  # seconds of energy's window
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,6 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.add_argument("--last", type=whole(1), default=2, help="stages a layer or pair (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
-    parser.add_argument("--window", type=positive, default=2.0, help="seconds of energy's window (%(default)s)")
     parser.tasks(500, min(16, (os.cpu_count() or 3) - 2))
     return parser.parse_args(given)
 
@@ -241,7 +241,7 @@ def main(given: Sequence[str] | None = None) -> int:
     def how(machine: Any, left: float, count: int) -> Sequence[Any]:
         named = {
             "last": options.last, "compiled": options.compiled, "processes": options.processes,
-            "energy": options.window if options.energy else None, "gpu": "present",
+            "energy": WINDOW if options.energy else None, "gpu": "present",
             "until": time.monotonic() + COMPILING * left,
         }  # fmt: skip
         return CONTEXT.Barrier(count), CONTEXT.Lock(), named

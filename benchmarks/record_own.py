@@ -145,7 +145,7 @@ def main() -> int:
     return record("record_own", options, lambda: tasks, work, "networks", how, lambda run: tables.own([run]),
                   ["own: torch.compile as it comes, without its search; norms have the means of random images; "
                    "layer_scale is 0.1."],
-                  most=8, threads=2, quick=True, daemon=False)  # fmt: skip
+                  threads=2, quick=True, daemon=False)  # fmt: skip
 
 
 if __name__ == "__main__":

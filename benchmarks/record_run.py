@@ -109,7 +109,6 @@ def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float) -> tuple
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--seconds", type=positive, default=300, help="no new shape after so long (%(default)s)")
