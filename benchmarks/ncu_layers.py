@@ -12,7 +12,6 @@ examples: ncu_layers.py --seconds 120
           ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
           ncu_layers.py --op fused/dwpw --op fused/pwdw --op fused/pwpw
           ncu_layers.py --dtype int8 --missing --seconds 900
-          ncu_layers.py --list             what would be launched, in which order; needs no GPU
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ torch.compile; a layer for which that is not done after two thirds of the time i
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
-          record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations

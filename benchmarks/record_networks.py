@@ -12,7 +12,6 @@ one at a time uses the GPU.
 
 examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --batch 1 --energy --seconds 240
           record_networks.py --missing        what no record has yet
-          record_networks.py --list           what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations

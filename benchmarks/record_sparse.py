@@ -11,7 +11,6 @@ with it, costs that problem; another process goes on.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
-          record_sparse.py --list                      what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations

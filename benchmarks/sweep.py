@@ -12,7 +12,6 @@ status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
-          sweep.py --list                 what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
