@@ -38,8 +38,8 @@ def main() -> int:
         writing.check_writable(options.folder)
         config, data = training.Config(batch=options.batch, device="cuda"), training.load_data(stride=1)
         made, failed = epoch.study(config, data, list(epoch.ways()), options.steps, progress=tell)
-        parts = {"experiment": experiment(config, data, options.steps), "ways": made, "failed": failed}
-        path = kinds.write(options.folder, epochs.EpochRun, provenance.environment(), **parts)
+        path = kinds.write(options.folder, epochs.EpochRun, provenance.environment(), ways=made, failed=failed,
+                           experiment=experiment(config, data, options.steps))  # fmt: skip
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
         print(f"epoch_time: {error}", file=sys.stderr)
         return 2

@@ -110,14 +110,6 @@ def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
     return made | {f"predicted_{name}": predicted[name] for name in asked}
 
 
-def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: Path) -> list[Task]:
-    """The tasks whose kernels could be compiled in that time; these are in the file."""
-    jobs = [ahead.job_of(task.stage, task.problem) for task in todo]
-    payloads = ahead.compiled(jobs, processes, seconds)
-    ahead.save(file, jobs, payloads)
-    return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
-
-
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.each("--op", OPS, "only these ops", choices=OPS)
@@ -142,7 +134,10 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "kernels"
-        ready = compiled(todo, COMPILING * options.seconds, options.processes, file)
+        jobs = [ahead.job_of(task.stage, task.problem) for task in todo]
+        payloads = ahead.compiled(jobs, options.processes, COMPILING * options.seconds)
+        ahead.save(file, jobs, payloads)
+        ready = [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
         tell(f"{len(ready)} of {len(todo)} kernels are compiled")
         if not ready:
             print("no kernel could be compiled in the time: give more --seconds", file=sys.stderr)
@@ -155,8 +150,7 @@ def main(given: Sequence[str] | None = None) -> int:
             print(f"ncu_layers: {error}", file=sys.stderr)
             return 1
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
-    what = f"layers of {NETWORK}" + (" that no record had" if options.missing else "")
-    notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
+    notes = [f"layer_counters: layers of {NETWORK}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
     print(f"\n{run.file}\n\n{tables.counters([run])}", *run.notes, sep="\n")
     tell("done")

@@ -464,11 +464,8 @@ def compile_ahead() -> int:
     return precompile.compile_for(wanted)
 
 
-Comparison = tuple[str, str, str, str, float, Callable[[Bench], Candidate], Callable[[Bench], Candidate]]
-
-
-def comparisons() -> tuple[Comparison, ...]:
-    """(name, scope, change, hypothesis, expected, before, after)."""
+def comparisons() -> tuple[tuple[Any, ...], ...]:
+    """(name, scope, change, hypothesis, expected, before, after), these functions of a Bench that give a Candidate."""
     s, scope = small_kernels, "depthwise 1"
 
     def plain(**options: Any) -> Callable[[Bench], Candidate]:
@@ -572,8 +569,8 @@ def main(given: Sequence[str] | None = None) -> int:
         "images": len(images.pixels), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
         "bytes": {"uint8": images.pixels.size},
     }  # fmt: skip
-    parts = {"job": job, "steps": [*steps, *last, together, *alone], "timelines": lines, "views": views}
-    file = kinds.write(folder, method.MethodRun, provenance.environment(), **parts)
+    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, timelines=lines, views=views,
+                       steps=[*steps, *last, together, *alone])  # fmt: skip
     run = kinds.read(file, method.MethodRun)
     print(f"\n{file.name}\n\n" + "\n".join(str(tables.METHOD[name](run)) for name in ("job", "where", "kernels")))
     tell("done")

@@ -26,7 +26,7 @@ import numpy as np
 import record_layers
 import sparse_baselines
 from record_layers import candidates, peer_rows, timed
-from recording import Parser, compile_ahead, record, recorded, taken, told
+from recording import Parser, beside, compile_ahead, record, recorded, taken, told
 from tables import networks as tables
 
 from dwlab import records, report, study
@@ -96,28 +96,25 @@ def stages_of(problem: Pointwise) -> list[Any]:
 
 
 def row_of(
-    group: Group, stage: Any, timed: timing.Timing | str, theirs: Mapping[str, float], ours: Mapping[str, float],
-    names: Mapping[str, str], copy_gbps: float,
+    group: Group, stage: Any, timed: timing.Timing | str, best: Mapping[str, baselines.Baseline],
+    ours: Mapping[str, float], copy_gbps: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row of the section `sparse`. theirs: library -> µs; ours: dense stage -> µs; names: library -> its way."""
-    problem = group.problem
+    """A row of the section `sparse`. best: library -> its fastest way; ours: dense stage -> µs."""
+    problem, theirs = group.problem, {name: one.time.median_us for name, one in best.items()}
     nbytes = problem.compulsory_bytes()
     made = {
         "op": "sparse", "path": "forward", "stage": stage.name if stage else None, "layer": report.layer_text(problem),
         "batch": problem.N, "dtype": problem.dtype, "problem": records.describe_problem(problem),
         "pattern": problem.pattern, "sparsity": problem.form.sparsity, "networks": group.where,
         "compulsory_bytes": nbytes, "copy_bound_us": nbytes / copy_gbps / 1e3,
-        "peers": dict(theirs), "dense": dict(ours),
+        "peers": theirs, "dense": dict(ours),
     }  # fmt: skip
     if isinstance(timed, str):
         return made | {"failure": timed}
     us = timed.median_us
     made |= {"time_us": us, "p10_us": timed.p10_us, "p90_us": timed.p90_us, "cold": timed.cold}
     made["speedups"] = {name: other / us for name, other in {**theirs, **ours}.items()}
-    if theirs:
-        first = min(theirs, key=theirs.__getitem__)
-        made |= {"peer": names[first], "peer_time_us": theirs[first], "speedup_vs_peer": theirs[first] / us}
-    return made
+    return made | (beside(list(best.values()), us) if best else {})
 
 
 @dataclass(frozen=True)
@@ -169,17 +166,14 @@ def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list
             ran = sparse_baselines.measure(problem, sets, verify, cold=on.cold, **HOW)
             sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
-    best = sparse_baselines.fastest_of_each(ran)
-    theirs = {name: one.time.median_us for name, one in best.items()}
-    names = {name: one.name for name, one in best.items()}
-    rows = []
+    best, rows = sparse_baselines.fastest_of_each(ran), []
     for stage, one in found.items() or [(None, "no stage takes it")]:
         if isinstance(one, timing.Timing):
             row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
             measured.append(study.with_baseline(row, baselines.fastest(ran)))
         elif stage is not None:
             one = f"WRONG: {one}"
-        rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
+        rows.append(row_of(group, stage, one, best, ours, copy_gbps))
     if wrong:
         rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peer_rows(problem, ran)}
@@ -196,7 +190,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
             made = measure(group, bench, prepare(group))
             torch.cuda.synchronize()
         except Exception as error:
-            row = row_of(group, None, f"WRONG: {told(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
+            row = row_of(group, None, f"WRONG: {told(error)}", {}, {}, machine.ceilings.copy_gbps)
             made = {"measurements": [], "peers": [], "sparse": [row]}
         results.put(made)
         try:

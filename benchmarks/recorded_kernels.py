@@ -156,16 +156,6 @@ def read() -> list[dict[str, str]]:
     return records.csv_rows(digests.TABLE)
 
 
-def write(rows: Sequence[Mapping[str, str]]) -> None:
-    rows = sorted(rows, key=lambda row: (row["stage"], row["kernel"]))
-    if rows == read():
-        return
-    with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
-        table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-
-
 def update(folder: Path, processes: int, share: float, seed: int) -> int:
     """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown."""
     commit, failed = git("rev-parse", "--short", "HEAD").decode().strip(), 0
@@ -189,7 +179,12 @@ def update(folder: Path, processes: int, share: float, seed: int) -> int:
     for new in known - {row["stage"] for row in rows}:  # its sources are its kernel, until they are changed
         now = source(new, ROOT)
         rows.append(dict(zip(digests.FIELDS, (new, now, now, "", "no record of it", commit), strict=True)))
-    write(rows)
+    rows.sort(key=lambda row: (row["stage"], row["kernel"]))
+    if rows != read():
+        with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
+            table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
     return failed
 
 
@@ -207,10 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dwlab-") as temporary:
         if not options.against:
             return update(Path(temporary), options.processes, options.share, options.seed)
-        given = Path(options.against).absolute()
-        if not (given / "dwlab").is_dir():
-            given = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
-        before = given
+        before = Path(options.against).absolute()
+        if not (before / "dwlab").is_dir():
+            before = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
         asked = options.stage or [one.id for one in registry.stages()]
         others = [one for one in asked if source(one, before) not in ("", source(one, ROOT))]
         jobs = drawn([job for one in others for job in recorded(one)], options.share, options.seed)

@@ -141,14 +141,11 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: 
     return list(tasks.values())
 
 
-Row = tuple[Task, Found | None, str]  # what was found, or why nothing was
-
-
 def sweep(
     tasks: Sequence[Task], pools: Callable[[Task], Pool], journal: Journal, key: Callable[[Task], Key], until: float
-) -> Iterator[Row]:
-    """A row a task, as it is known. What a journal has is not measured again; what is not finished at `until`, of
-    time.monotonic, goes on another time. Raises JournalError where it takes no more lines.
+) -> Iterator[tuple[Task, Found | None, str]]:
+    """Each task, as it is known, with what was found, or why nothing was. What a journal has is not measured again;
+    what is not finished at `until`, of time.monotonic, goes on another time. Raises JournalError.
     """
     recorded, won = journal.keys(), {one.text for one, _ in journal.winners()}
     for task in tasks:

@@ -149,9 +149,9 @@ def main() -> int:
         "batch": BATCH, "rate": RATE, "weights": net.weights,
         "pruned_weights": sum(networks.weights(net.layer(name).problem) for name in POINTWISE),
     }  # fmt: skip
-    parts = {"experiment": experiment, "trainings": [one for one, _ in found]}
+    rows = [one for one, _ in found]
     options.folder.mkdir(parents=True, exist_ok=True)
-    print(kinds.write(options.folder, method.SurfacesRun, environment, **parts).name)
+    print(kinds.write(options.folder, method.SurfacesRun, environment, experiment=experiment, trainings=rows).name)
     if options.keep:
         strips = photographs()[1]
         arrays = {f"strip/{name}": strip for name, strip in zip(SURFACES, strips, strict=True)}

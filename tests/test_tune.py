@@ -1057,8 +1057,7 @@ def test_a_fused_sweep_runs_from_judge_to_report(fused, tmp_path, id):
         )  # fmt: skip
 
     ((task, raced, why),) = run()
-    assert "3 of 3 right" in sweep.words(task, raced, why)
-    assert why == "" and all(one.ok for one in raced.tried.values()) and len(raced.tried) == 3
+    assert why == "" and "3 of 3 right" in sweep.words(task, raced, why)
     assert run()[0][2] == "recorded before"
     (row,) = tuning.rows(tmp_path)
     assert (row.space, row.note) == (3, "") and row.default is not None
