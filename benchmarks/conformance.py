@@ -1,6 +1,6 @@
 """Numba's own CUDA tests, from the installed numba, on the interpreter and on Numba's simulator: `make conformance`.
 
-    python benchmarks/conformance.py [--on simt|numba|both] [--jobs N] [--json FILE] [MODULE ...]
+    python benchmarks/conformance.py [--on simt|numba|both] [MODULE ...]
 
 A process for each module and simulator. What Numba skips on its simulator runs here all the same. Writes
 docs/conformance.md when all ran; status 1 if a test that passes on Numba's simulator fails here without a reason.
@@ -23,7 +23,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,12 +45,11 @@ REASONS = {
     "*test_devicearray_contiguous_*": "the message says more than Numba's",
     "*test_devicearray_view_bad_itemsize": "the message says more than Numba's",
     "*test_host_alloc*": "memory is not handed out without an array",
-}
-"""Tests that pass on Numba's simulator and not here, by pattern, and why."""
+}  # of tests that pass on Numba's simulator and not here
 
 
 class Outcomes(unittest.TestResult):
-    """What came of each test: name -> [outcome, text, seconds, why Numba skips it on its simulator]."""
+    """What came of each test: name -> [outcome, text, why Numba skips it on its simulator]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,19 +57,17 @@ class Outcomes(unittest.TestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
-        self.begun = time.perf_counter()
         method = getattr(type(test), test._testMethodName, None)
         there = getattr(method, "skipped_there", "") or getattr(type(test), "skipped_there", "")
-        self.of[test.id()] = ["passed", "", 0.0, there]
+        self.of[test.id()] = ["passed", "", there]
         signal.alarm(MOST)
 
     def stopTest(self, test: unittest.TestCase) -> None:
         signal.alarm(0)
-        self.of[test.id()][2] = round(time.perf_counter() - self.begun, 2)
         super().stopTest(test)
 
     def note(self, test: unittest.TestCase, outcome: str, text: str) -> None:
-        self.of.setdefault(test.id(), ["", "", 0.0, ""])[:2] = [outcome, text]
+        self.of.setdefault(test.id(), ["", "", ""])[:2] = [outcome, text]
 
     def addError(self, test: unittest.TestCase, err: tuple) -> None:
         self.note(test, "failed", f"{err[0].__name__}: {err[1]}"[:600])
@@ -104,7 +100,6 @@ def too_long(*_: object) -> None:
 
 
 def run_here(modules: Sequence[str], on: str, into: Path) -> None:
-    """Runs the tests of modules in this process, and writes what came of them."""
     if on == "simt":
         from dwlab.simulator import project
 
@@ -116,7 +111,7 @@ def run_here(modules: Sequence[str], on: str, into: Path) -> None:
         try:
             unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module)).run(outcomes)
         except BaseException as error:  # whatever a module does when it is imported
-            outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", 0.0, ""]
+            outcomes.of[module] = ["failed", f"import: {type(error).__name__}: {error}", ""]
     into.write_text(json.dumps(outcomes.of))
 
 
@@ -131,41 +126,35 @@ def run(on: str, *modules: str) -> dict[str, list]:
             why = done.stderr[-500:]
         except subprocess.TimeoutExpired:
             why = "hangs"
-        return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, 0.0, ""] for m in modules}
+        return json.loads(into.read_text()) if into.exists() else {m: ["failed", why, ""] for m in modules}
 
 
 def modules() -> list[str]:
-    """Numba's test modules for CUDA."""
     folder = Path(importlib.util.find_spec("numba").origin).parent / "cuda" / "tests"
     return [f"numba.cuda.tests.{family}.{one.name}" for family in FAMILIES
             for one in pkgutil.iter_modules([str(folder / family)]) if one.name.startswith("test_")]  # fmt: skip
 
 
 def reason(test: str) -> str:
-    """Why a test differs here; "" if there is no reason."""
     return next((why for pattern, why in REASONS.items() if fnmatch.fnmatch(test, pattern)), "")
 
 
 def unexplained(outcomes: dict[str, list], passed_there: set[str] | None = None) -> list[str]:
     """Tests that fail here without a reason, of those that pass there or, if that is not known, are not skipped."""
-    return [f"{test}: {text}" for test, (outcome, text, _, there) in outcomes.items()
+    return [f"{test}: {text}" for test, (outcome, text, there) in outcomes.items()
             if outcome == "failed" and not there and not reason(test)
             and (passed_there is None or test in passed_there)]  # fmt: skip
 
 
 def page(there: dict[str, list], here: dict[str, list]) -> str:
-    """docs/conformance.md."""
     passed = {test for test, one in there.items() if one[0] == "passed"}
-    rows, sums = [], Counter()
-    for family in FAMILIES:
-        mine = {t: one for t, one in here.items() if f".tests.{family}." in t}
-        old = {t for t in passed if f".tests.{family}." in t}
-        skipped = [t for t, one in there.items() if one[0] == "skipped" and f".tests.{family}." in t]
-        numbers = (len(old), sum(mine.get(t, [""])[0] == "passed" for t in old), len(skipped),
-                   sum(mine.get(t, [""])[0] == "passed" for t in skipped))  # fmt: skip
+    rows = []
+    for family in (*FAMILIES, "all"):
+        numbers: list[int] = []
+        for outcome in ("passed", "skipped"):
+            old = [t for t, one in there.items() if one[0] == outcome and (family == "all" or f".tests.{family}." in t)]
+            numbers += len(old), sum(here.get(t, [""])[0] == "passed" for t in old)
         rows.append(f"| {family} | " + " | ".join(f"{n:,}" for n in numbers) + " |")
-        sums.update(dict(enumerate(numbers)))
-    rows.append("| all | " + " | ".join(f"{sums[k]:,}" for k in range(4)) + " |")
     differ = Counter((t.removeprefix("numba.cuda.tests."), reason(t) or here.get(t, ["", "is not there"])[1])
                      for t in sorted(passed) if here.get(t, [""])[0] != "passed")  # fmt: skip
     rest = Counter(of_skipped(here[t][1]) for t, one in there.items()
@@ -193,12 +182,10 @@ _NEEDS = {
     "Numba's typing refuses it; here it runs, or is refused in other words": "not raised",
     "`@overload` and extension types": "cannot be called|plain Python function|is not a dtype|struct_model",
     "strings and dates": "datetime|timedelta|\\|S|<U",
-}
-"""Reasons for which what Numba skips fails here, each with a pattern of what it says."""
+}  # reasons for which what Numba skips fails here, each with a pattern of what it says
 
 
 def of_skipped(text: str) -> str:
-    """A reason for a test's failure, by its message."""
     return next((why for why, words in _NEEDS.items() if re.search(words, text)), "others")
 
 
@@ -210,8 +197,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*", help="parts of modules' names (all)")
     parser.add_argument("--on", choices=("simt", "numba", "both"), default="both")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--json", type=Path, help="a file of outcomes, also of a side that does not run now")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
@@ -220,17 +205,13 @@ def main() -> int:
     wanted = [m for m in modules() if not given.modules or any(one in m for one in given.modules)]
     sides = ("numba", "simt") if given.on == "both" else (given.on,)
     found: dict[str, dict[str, list]] = {"numba": {}, "simt": {}}
-    if given.json and given.json.exists():
-        found |= json.loads(given.json.read_text())
-    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         futures = {(on, m): pool.submit(run, on, m) for m in wanted for on in sides}
         for (on, module), future in futures.items():
             outcomes = future.result()
             found[on] |= outcomes
             passed = sum(one[0] == "passed" for one in outcomes.values())
             print(f"{on:5} {module}: {passed} of {len(outcomes)}", flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found))
     if not given.modules and found["numba"]:
         PAGE.write_text(page(found["numba"], found["simt"]), encoding="utf-8")
         print(f"wrote {PAGE}")

@@ -7,10 +7,9 @@ failed. In a checkout without .git, set DWLAB_REVISION.
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
-from recording import Parser
+from recording import Parser, tell
 from tables import working
 
 from dwlab import records
@@ -21,44 +20,26 @@ from dwlab.training import train as training
 
 
 def experiment(config: training.Config, data: training.Data, steps: int) -> dict[str, Any]:
-    """A record's fields on the experiment."""
     kept = ("channels", "blocks", "states", "taps", "dropout", "batch", "learning_rate", "momentum", "seed", "device")
     return {name: getattr(config, name) for name in kept} | {
-        "steps": steps,
-        "windows": len(data),
-        "hours": data.load.shape[1],
-        "features": len(meters.FEATURES),
-        "data": data.digest,
-        "precision": "float32, TF32 off",
+        "steps": steps, "windows": len(data), "hours": data.load.shape[1], "features": len(meters.FEATURES),
+        "data": data.digest, "precision": "float32, TF32 off", "warm_up_steps": epoch.WARM_UP,
         "step": "gather, forward, backward, SGD; eager, and replayed from a CUDA graph",
-        "warm_up_steps": epoch.WARM_UP,
-    }
+    }  # fmt: skip
 
 
 def main() -> int:
     parser = Parser(__doc__, epochs.FOLDER)
     parser.add_argument("--steps", type=int, default=20, help="of the epoch (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=16384, help="default: %(default)s, the paper's")
-    parser.add_argument("--ways", help="of these only, by commas; the first is what losses are compared with")
-    parser.add_argument("--no-graphs", action="store_true", help="leave the captured steps out")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    chosen = options.ways.split(",") if options.ways else list(epoch.ways())
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
         writing.check_writable(options.folder)
-        config = training.Config(batch=options.batch, seed=options.seed, device="cuda")
-        data = training.load_data(stride=1)
-        start = time.monotonic()
-
-        def told(way: str) -> None:
-            print(f"{time.monotonic() - start:6.1f} s  {way}", file=sys.stderr, flush=True)
-
-        made, failed = epoch.study(config, data, chosen, options.steps, graphs=not options.no_graphs, progress=told)
-        told("done")
-        told_of = experiment(config, data, options.steps)
-        environment = provenance.environment()
-        path = kinds.write(options.folder, epochs.EpochRun, environment, experiment=told_of, ways=made, failed=failed)
+        config, data = training.Config(batch=options.batch, device="cuda"), training.load_data(stride=1)
+        made, failed = epoch.study(config, data, list(epoch.ways()), options.steps, progress=tell)
+        path = kinds.write(options.folder, epochs.EpochRun, provenance.environment(), ways=made, failed=failed,
+                           experiment=experiment(config, data, options.steps))  # fmt: skip
     except (training.TrainingError, records.RecordError, machine.MachineError) as error:
         print(f"epoch_time: {error}", file=sys.stderr)
         return 2
@@ -66,8 +47,6 @@ def main() -> int:
     print(f"{path.name}\n\n{working.epoch([run])}")
     for way, why in failed.items():
         print(f"{way} FAILED: {why}")
-    for one in made:
-        print(f"{one.way:14} forward {one.forward_ms:8.3f} ms, backward {one.backward_ms:8.3f} ms, {one.note}")
     return int(bool(failed))
 
 

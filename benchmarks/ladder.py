@@ -1,11 +1,8 @@
 """The ladder of lessons 32 and 38, timed in one run: ``python benchmarks/ladder.py [FOLDER]``. Needs a GPU.
 
-Two naive kernels, then one change a rung as far as fused/dwpw/slide, on one pair of layers in float32. Each rung is
-checked against float64 before and after it is timed, by CUDA graphs on several sets of buffers, together larger than
-the L2; registers and local bytes are the compiler's, sectors and wavefronts the interpreter's, of one image. A rung
-that fails says why, and the others go on.
-
-Writes one record into FOLDER (dwlab/records/ladders if none is given). Exit status 1 if a rung failed.
+Two naive kernels, then one change a rung as far as fused/dwpw/slide, on one pair of layers in float32. Registers and
+local bytes are the compiler's, sectors and wavefronts the interpreter's, of one image. Writes one record into FOLDER
+(dwlab/records/ladders if none is given). Exit status 1 if a rung failed: it says why, and the others go on.
 
 examples: ladder.py --images 1
           ladder.py --dry --size 8 --channels 16 --filters 32      no time, no record; needs no GPU
@@ -16,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from recording import Parser, needs_gpu, said, tell
@@ -23,6 +21,7 @@ from recording import Parser, needs_gpu, said, tell
 from dwlab.records import kinds, ladder
 from dwlab.records.ladder import LadderRun, Rung
 from dwlab.records.method import Time
+from dwlab.study.sizes import resized
 from dwlab.text.commandline import whole
 
 
@@ -60,14 +59,12 @@ def kernels(rung: Any, pair: Any) -> list[tuple[Any, Any, dict[str, str]]]:
 
 
 def counted(name: str, rung: Any, pair: Any) -> Rung:
-    """A rung without its time."""
     from dwlab.compiler import inspect
 
     sectors, wavefronts, made, failure = {}, 0, [], inspect.missing()
     if getattr(rung, "tiles", None):
         rung = rung.with_config(rung.config(pair))  # one image would get another
-    one_image = replace(pair, first=replace(pair.first, N=1), second=replace(pair.second, N=1))
-    for stage, layer, names in kernels(rung, one_image):
+    for stage, layer, names in kernels(rung, resized(pair, N=1)):
         seen = stage.xray(layer)
         wavefronts += seen.totals.shared_wavefronts
         for array, called in names.items():
@@ -104,34 +101,26 @@ def main(given: Sequence[str] | None = None) -> int:
     times: dict[str, Any] = {}
     if folder:
         bench = study.GpuBench(few=True)
-        tell(f"{bench.machine.name}: a copy has {bench.machine.ceilings.copy_gbps:,.0f} GB/s")
         with bench.prepare(pair, "dwpw") as prepared:
             for name, rung in todo.items():
                 try:
-                    times[name] = prepared.time(rung)
+                    timed = prepared.time(rung)
+                    times[name] = {"time": Time(timed.median_us, timed.p10_us, timed.p90_us, timed.rounds)}
                 except Exception as error:  # the other rungs may run
-                    times[name] = said(error)
-                tell(f"{name}: {times[name]}")
+                    times[name] = {"failure": said(error)}
     found = []
     for name, rung in todo.items():
         try:
             row = counted(name, rung, pair)
         except Exception as error:
             row = Rung(name, failure=said(error))
-        timed = times.get(name)
-        if isinstance(timed, str):
-            row = replace(row, failure=timed)
-        elif timed:
-            row = replace(row, time=Time(timed.median_us, timed.p10_us, timed.p90_us, timed.rounds))
-        found.append(row)
-        tell(f"{row}")
+        found.append(replace(row, **times.get(name, {})))
+        tell(f"{found[-1]}")
     if folder:
-        copy = bench.machine.ceilings.copy_gbps
-        with open(rungs.__file__, encoding="utf-8") as file:
-            source = ladder.digest(file.read())
+        copy, source = bench.machine.ceilings.copy_gbps, Path(rungs.__file__).read_text(encoding="utf-8")
         written = kinds.write(
             folder, LadderRun, provenance.environment(bench.machine), problem=f"{pair}", images=N, copy_gbps=copy,
-            floor_us=pair.compulsory_bytes() / copy / 1e3, source=source, rungs=found,
+            floor_us=pair.compulsory_bytes() / copy / 1e3, source=ladder.digest(source), rungs=found,
         )  # fmt: skip
         tell(f"written: {written.name}")
     return int(any(row.failure for row in found))

@@ -1,12 +1,9 @@
 """The hardware's counters for stages of image networks' layers: ``python benchmarks/ncu_layers.py [FOLDER]``.
 
-Stages of depthwise2d, pointwise and fused, in float32 and float16, each on layers or pairs of MobileNetV2: that with
-the largest share of the network's bytes and one of a small map (a large, if that is small), for one image and 32. Each
-kernel is launched once under Nsight Compute. Beside what that counted stands what the stage's formula predicts,
-requests and sectors.
-
-Writes one record into FOLDER (the project's own if none is given), with these rows in its section `layer_counters`, and
-prints its table.
+Each stage on two layers or pairs of MobileNetV2: that with the largest share of the network's bytes and one of a small
+map (a large, if that is small). Each kernel is launched once under Nsight Compute; beside what that counted stands what
+the stage's formula predicts. Writes one record into FOLDER (the project's own if none is given): the section
+`layer_counters`.
 
 Kernels are compiled in several processes first, in two fifths of the time; then one process launches those that are
 ready until the time is over, the last stages first. Exit status 1 if nothing was counted.
@@ -15,7 +12,6 @@ examples: ncu_layers.py --seconds 120
           ncu_layers.py --op fused/dwpw --dtype float16 --seconds 60
           ncu_layers.py --op fused/dwpw --op fused/pwdw --op fused/pwpw
           ncu_layers.py --dtype int8 --missing --seconds 900
-          ncu_layers.py --list             what would be launched, in which order; needs no GPU
 """
 
 from __future__ import annotations
@@ -47,18 +43,17 @@ BATCHES = (1, 32)
 SMALL = 14  # side of a small map
 COMPILING = 0.4  # of the time, at most
 ENDING = 10  # seconds for what comes after the last launch
+KEY = ("op", "path", "layer", "batch", "dtype", "stage", "layout")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One launch: a stage on a problem."""
-
     stage: Stage
     problem: Problem
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Fields that tell its row in a record from others: op, path, layer, batch, type, stage, layout."""
+        """The values of KEY in its row of a record."""
         one, stage = self.problem, self.stage
         return stage.op, stage.path, report.layer_text(one), one.N, one.dtype, stage.name, one.layout
 
@@ -80,54 +75,39 @@ def tasks(ops: Sequence[str] = OPS, dtypes: Sequence[str] = DTYPES, batches: Seq
         for back, stage in enumerate(reversed(here)):
             for place, problem in enumerate(chosen(stage, problems)):
                 for turn, batch in enumerate(batches):
-                    layout = "NHWC" if stage.supports(variant(problem, batch, "NHWC")) else "NCHW"
-                    one = variant(problem, batch, layout)
-                    stages_operands = stage.order > 1
-                    if stage.supports(one) and (stages_operands or (place, turn) == (0, 0)):
-                        order = (place, turn, back) if stages_operands else (2, turn, back)
-                        found.append((order, Task(stage, one)))
+                    one = next((one for one in both(problem, batch) if stage.supports(one)), None)
+                    if one and (stage.order > 1 or (place, turn) == (0, 0)):
+                        found.append(((place if stage.order > 1 else 2, turn, back), Task(stage, one)))
     return [task for _, task in sorted(found, key=lambda one: one[0])]
+
+
+def both(problem: Problem, batch: int) -> list[Problem]:
+    return [variant(problem, batch, layout) for layout in ("NHWC", "NCHW")]
 
 
 def missing(todo: Sequence[Task], runs: Sequence[records.Record] | None = None) -> list[Task]:
     """The launches that no record has counters of (all of the project's if no runs are given)."""
-    names = ("op", "path", "layer", "batch", "dtype", "stage", "layout")
-    known = {tuple(row[name] for name in names) for row in tables.layer_counters(runs)[0]}
+    known = {tuple(row[name] for name in KEY) for row in tables.layer_counters(runs)[0]}
     return [task for task in todo if task.key not in known]
 
 
 def chosen(stage: Stage, problems: Sequence[Problem]) -> list[Problem]:
     """The first of problems by their share that a stage takes in some layout; and one of a small map, or a large."""
-    takes = [
-        one for one in problems if any(stage.supports(variant(one, 1, layout)) for layout in ("NHWC", "NCHW"))
-    ]  # fmt: skip
+    takes = [one for one in problems if any(map(stage.supports, both(one, 1)))]
     small = [getattr(one, "second", one).P <= SMALL for one in takes]
     others = [one for one, is_small in zip(takes, small, strict=True) if is_small != small[0]]
     return takes[:1] + others[:1]
 
 
 def row_of(task: Task, counted: counters.Counters) -> dict[str, Any]:
-    """A row of the record's section."""
-    problem, path = task.problem, task.stage.path
-    made: dict[str, Any] = {
-        "op": task.stage.op, "path": path, "stage": task.stage.name, "layer": report.layer_text(problem),
-        "batch": problem.N, "layout": problem.layout, "dtype": problem.dtype,
-        "problem": records.describe_problem(problem), "exact": counted.predicted["exact"],
-        "compulsory_bytes": problem.compulsory_bytes(path),
+    problem, predicted = task.problem, counted.predicted
+    made = dict(zip(KEY, task.key, strict=True)) | {
+        "problem": records.describe_problem(problem), "exact": predicted["exact"],
+        "compulsory_bytes": problem.compulsory_bytes(task.stage.path),
     }  # fmt: skip
-    for name in records.COUNTED_OF_LAYERS:
-        made[name] = getattr(counted, name)
-    for name in ("load_requests", "load_sectors", "store_requests", "store_sectors"):
-        made[f"predicted_{name}"] = counted.predicted[name]
-    return made
-
-
-def compiled(todo: Sequence[Task], seconds: float, processes: int | None, file: Path) -> list[Task]:
-    """The tasks whose kernels could be compiled in that time; these are in the file."""
-    jobs = [ahead.job_of(task.stage, task.problem) for task in todo]
-    payloads = ahead.compiled(jobs, processes, seconds)
-    ahead.save(file, jobs, payloads)
-    return [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
+    made |= {name: getattr(counted, name) for name in records.COUNTED_OF_LAYERS}
+    asked = ("load_requests", "load_sectors", "store_requests", "store_sectors")
+    return made | {f"predicted_{name}": predicted[name] for name in asked}
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -154,22 +134,23 @@ def main(given: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory() as temporary:
         file = Path(temporary) / "kernels"
-        ready = compiled(todo, COMPILING * options.seconds, options.processes, file)
+        jobs = [ahead.job_of(task.stage, task.problem) for task in todo]
+        payloads = ahead.compiled(jobs, options.processes, COMPILING * options.seconds)
+        ahead.save(file, jobs, payloads)
+        ready = [task for task, payload in zip(todo, payloads, strict=True) if payload is not None]
         tell(f"{len(ready)} of {len(todo)} kernels are compiled")
         if not ready:
             print("no kernel could be compiled in the time: give more --seconds", file=sys.stderr)
             return 1
         left = BEGAN + options.seconds - ENDING - time.monotonic()
+        launches = [(task.stage, task.problem) for task in ready]
         try:
-            found = counters.count(
-                [(task.stage, task.problem) for task in ready], compiled=file, seconds=max(1.0, left)
-            )
+            found = counters.count(launches, compiled=file, seconds=max(1.0, left))
         except counters.CountersError as error:
             print(f"ncu_layers: {error}", file=sys.stderr)
             return 1
     rows = [row_of(task, one) for task, one in zip(ready, found, strict=True) if one is not None]
-    what = f"layers of {NETWORK}" + (" that no record had" if options.missing else "")
-    notes = [f"layer_counters: {what}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
+    notes = [f"layer_counters: layers of {NETWORK}; {len(rows)} of {len(todo)} launches in {options.seconds:g} s."]
     run = written(folder, {"layer_counters": rows}, notes=notes)
     print(f"\n{run.file}\n\n{tables.counters([run])}", *run.notes, sep="\n")
     tell("done")

@@ -29,7 +29,7 @@ PULL = 0.05  # towards IDEAL, as if a row in 400 said so: a share that no time d
 
 @dataclass(frozen=True)
 class Row:
-    """A measured kernel: of which network, the planner's module for it, bytes of device memory, and its time in µs."""
+    """A measured kernel. dram: bytes of device memory."""
 
     network: str
     module: modules.Module
@@ -41,13 +41,11 @@ class Row:
         return efficiency.key(self.module.accesses.kind, self.module.layers[0].dtype)
 
     def predicted(self, gpu: Machine, how: Efficiency) -> float:
-        one = self.module
-        dtype = one.layers[0].dtype
+        one, dtype = self.module, self.module.layers[0].dtype
         return modules.time_us(one.accesses, one.gma_bytes, self.dram, one.shared_bytes, gpu, dtype, how)
 
 
 def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
-    """All layers and pairs with a time, each time once."""
     runs = records.load_runs() if runs is None else list(runs)
     gpu, found = planner.find(GPU), {}
     for network, dtype, batch in itertools.product(report.VALIDATED, ("float32", "float16", "int8"), (1, 32)):
@@ -55,18 +53,15 @@ def rows(runs: Sequence[records.Record] | None = None) -> list[Row]:
         validated = validation.validate(made, runs=runs)
         for problem, time_us in validated.times.items():
             layers: tuple[Conv, ...] = (problem.first, problem.second) if isinstance(problem, Fused) else (problem,)
-            module = module_for(layers, gpu)
-            if module is None:
-                continue
-            # Arrays of single layers were out of the L2 before each launch.
-            cold = validated.source != validation.IN_THE_L2
-            dram = sum(size for size, _ in sizes(layers).values()) if cold else 0
-            found.setdefault((layers, time_us), Row(network, module, max(dram, module.dram_bytes), time_us))
+            if module := module_for(layers, gpu):
+                # Arrays of single layers were out of the L2 before each launch.
+                cold = validated.source != validation.IN_THE_L2
+                dram = sum(size for size, _ in sizes(layers).values()) if cold else 0
+                found.setdefault((layers, time_us), Row(network, module, max(dram, module.dram_bytes), time_us))
     return list(found.values())
 
 
 def module_for(layers: tuple[Conv, ...], gpu: Machine) -> modules.Module | None:
-    """The planner's best kernel of these layers, if it has one."""
     kinds = [kind for kind, one in modules.KINDS.items() if one.takes == modules.pattern(layers)]
     made = [modules.best(kind, layers, gpu) for kind in kinds]
     return min((one for one in made if not isinstance(one, str)), key=lambda one: one.time_us, default=None)
@@ -77,15 +72,11 @@ def shares(logs: np.ndarray) -> Efficiency:
 
 
 def off(found: Sequence[Row], gpu: Machine, how: Efficiency) -> np.ndarray:
-    """Logarithms of predicted over measured times."""
     return np.log([row.predicted(gpu, how) / row.time_us for row in found])
 
 
 def least_squares(off: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> np.ndarray:
-    """Positive constants with the least sum of squares of `off`, from `start` on: Levenberg and Marquardt's way.
-
-    off: logarithms of the constants -> what is to be small, such as logarithms of predicted over measured times.
-    """
+    """Positive constants with the least sum of squares of off(their logarithms): Levenberg and Marquardt's way."""
     logs, damping = np.log(start), 1e-2
     now = off(logs)
     for _ in range(60):

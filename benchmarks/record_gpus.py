@@ -1,13 +1,11 @@
 """One search on one GPU and on all of a host: ``python benchmarks/record_gpus.py [FOLDER]``. Needs two GPUs and Dask.
 
-Every candidate of a stage's space, on a layer that no record has, is compiled, checked and timed: by one GPU, by all
-through `tune --gpus`'s pool, and by all through a local Dask cluster of one worker a GPU; the finalists race on one GPU
-each time. Then a Dask worker is killed in the middle of some of the candidates, and one candidate is timed on each GPU
-in turn, whose spread says whether times of several cards may be mixed. Processes start before a clock runs. A GPU that
-somebody else uses is named and left out.
-
-Writes one record into FOLDER (dwlab/records/gpus if none is given). Exit status 1 if a candidate was lost, or winners
-differ by more than the race can tell.
+Every candidate of a stage's space, on a layer that no record has: by one GPU, by all through `tune --gpus`'s pool, and
+by all through a local Dask cluster of one worker a GPU; the finalists race on one GPU each time. Then a Dask worker is
+killed in the middle, and one candidate is timed on each GPU in turn, whose spread says whether times of several cards
+may be mixed. Processes start before a clock runs. A GPU that somebody else uses is left out. Writes one record into
+FOLDER (dwlab/records/gpus if none is given). Exit status 1 if a candidate was lost, or winners differ by more than the
+race can tell.
 
 examples: record_gpus.py --gpus 0,1
           record_gpus.py --most 12 --problem 'PW 16→16 @14' --stage pointwise/forward/tensor    the workers are CPUs
@@ -42,8 +40,7 @@ from dwlab.tuning.space import Space, subject
 
 STAGE = "fused/dwpw/slide"
 LAYER = "N=16 C=320 H=20 W=20 K=3 NHWC bias relu -> N=16 C=320 F=448 H=20 W=20 NHWC bias relu"  # 254 tiles on an H200
-KILLED, ROUNDS = 60, 30
-"""Candidates of the search in which a worker is killed; rounds of the candidate that each GPU times."""
+KILLED, ROUNDS = 60, 30  # candidates of the search in which a worker is killed; rounds of each GPU
 
 
 @contextlib.contextmanager
@@ -77,36 +74,30 @@ def begun(several: pool.Pool) -> float:
 
 
 def searched(how: str, several: pool.Pool, found: Space, key: Any, folder: Path, most: int) -> searches.Way:
-    """One search by all benches of a pool."""
-    seconds = {"start": begun(several)}
+    start, times = begun(several), [time.monotonic()]
 
     def firsts(*given: Any) -> Iterator[Any]:
-        begin = time.monotonic()
+        times.append(time.monotonic())
         yield from several.firsts(*given)
-        seconds["first"] = time.monotonic() - begin
+        times.append(time.monotonic())
 
-    begin = time.monotonic()
     several.bench.exact = key.counted
-    made = search(
-        found, several.bench, strategies.exhaustive, most=most, journal=Journal(folder / f"{how}.jsonl"), key=key,
-        firsts=firsts,
-    )  # fmt: skip
-    race = time.monotonic() - begin - seconds["first"]
+    given = {"most": most, "journal": Journal(folder / f"{how}.jsonl"), "key": key, "firsts": firsts}
+    made = search(found, several.bench, strategies.exhaustive, **given)
+    first = times[2] - times[1]
+    race = time.monotonic() - times[0] - first
+    print(f"{how}: {len(made.tried)} candidates, {first:.1f} s, race {race:.1f} s, {made.time_us:.2f} µs", flush=True)
     failed = sum(not one.ok for one in made.tried.values())
-    say = f"{how}: {len(made.tried)} candidates, {seconds['first']:.1f} s, race {race:.1f} s, {made.time_us:.2f} µs"
-    print(f"{say} by {made.candidate}", flush=True)
     tied = tuple(dict(found.candidates[one]) for one in made.tied)
     return searches.Way(
-        how, len(several.benches), len(made.tried), failed, seconds["start"], seconds["first"], race,
-        dict(made.candidate), made.time_us, tied,
-    )  # fmt: skip
+        how, len(several.benches), len(made.tried), failed, start, first, race, dict(made.candidate), made.time_us, tied
+    )
 
 
 def killed(client: Any, workers: list[Any], several: pool.Pool, found: Space, most: int) -> dict[str, int]:
     """Candidates given, and answered although one worker is killed when a third of them are known."""
     todo, answered = found.candidates[:most], 0
-    for _ in several.firsts(todo, 1, time.monotonic() + 300):
-        answered += 1
+    for answered, _ in enumerate(several.firsts(todo, 1, time.monotonic() + 300), 1):
         if answered == len(todo) // 3:
             workers[-1].send_signal(signal.SIGKILL)
             nannied = f"pkill -KILL -P {workers[-1].pid}"  # what a nanny had started
@@ -125,8 +116,7 @@ def rounds(make: Any, gpus: Sequence[str], candidate: Any) -> dict[str, list[flo
         times = [[bench.time_us(candidate) for bench in several.benches] for _ in range(ROUNDS)]
     found = {gpu: [row[i] for row in times] for i, gpu in enumerate(gpus)}
     for gpu, its in found.items():
-        tenths = statistics.quantiles(its, n=10)
-        print(f"GPU {gpu}: {statistics.median(its):.2f} µs ({tenths[0]:.2f} to {tenths[-1]:.2f})", flush=True)
+        print(f"GPU {gpu}: {statistics.median(its):.2f} µs ({min(its):.2f} to {max(its):.2f})", flush=True)
     return found
 
 
@@ -151,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     task = command._here(what, problem, key, "h200")
     most = min(options.most, len(task.space))
     each = options.processes or pool.processes(len(gpus))
-    done: list[searches.Way] = []
+    done = []
     with tempfile.TemporaryDirectory() as name:
         ask = (task.space, key, Path(name), most)
         with pool.of_machine(make, gpus[:1], processes=each) as one:
@@ -171,9 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds=on_each,
     )  # fmt: skip
     print(path.name)
-    made = kinds.read(path, searches.SearchRun)
-    print(f"speedup of first rounds: {made.speedup('all GPUs'):.2f} by processes, {made.speedup('Dask'):.2f} by Dask")
-    return int(lost["answered"] < lost["candidates"] or not made.alike())
+    alike = kinds.read(path, searches.SearchRun).alike()
+    return int(lost["answered"] < lost["candidates"] or not alike)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,17 @@
 """Our stages against PyTorch's best on the layers of image networks: ``python benchmarks/record_layers.py [FOLDER]``.
 
-Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, of MobileNetV1, MobileNetV2,
-Xception and ProxylessNAS-GPU, at batch 1 and 32, in float32 and float16: those with the largest share of their
-network's bytes first, operators and storage types in turn, until the time is over; or layers of no network, --problem
-and --drawn. Ours: the last stages that take the layer, in either layout; theirs: what dwlab.measure.layer_baselines
-finds, in either memory format. int8 is measured against their float16. Both sides run in CUDA graphs on several sets of
-buffers, together larger than the L2 as far as 64 sets are. Results are checked against float64 before a time is taken,
-ours on fresh inputs after it too. Writes one record into FOLDER (the project's own if none is given): a measurement for
-each stage, layout and layer, and in the section `layers` our best beside theirs.
+Each distinct depthwise layer, pointwise layer and pair of the two that may share a kernel, those with the largest share
+of their network's bytes first, until the time is over; or layers of no network, --problem and --drawn. Ours: the last
+stages that take the layer, in either layout; theirs: what dwlab.measure.layer_baselines finds, of int8 in float16. Both
+run in CUDA graphs on several sets of buffers, together larger than the L2 as far as 64 sets are. Writes one record into
+FOLDER (the project's own if none is given): a measurement for each stage, layout and layer, and in the section `layers`
+our best beside theirs.
 
 Kernels are compiled in several processes, and one at a time uses the GPU. With --compiled these processes first run
-torch.compile; a layer for which that is not done after two thirds of the time is not measured. Who interrupts it gets
-the record of what was measured until then. Exit status 1 if a result was wrong or nothing was measured.
+torch.compile; a layer for which that is not done after two thirds of the time is not measured.
 
 examples: record_layers.py --op depthwise2d --op fused/dwpw --dtype float16 --seconds 120
           record_layers.py --missing          what no record has yet
-          record_layers.py --list             what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
@@ -26,17 +22,15 @@ import os
 import random
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, beside, record, recorded, said, taken
+from recording import CONTEXT, Parser, ahead, beside, compile_ahead, record, recorded, said, taken, told
 from tables import networks as tables
 
 from dwlab import records, report, study
-from dwlab.compiler import precompile
 from dwlab.gpu.machine import Machine
 from dwlab.kernels import registry
 from dwlab.measure import baselines, layer_baselines, timing
@@ -54,14 +48,12 @@ COMPILING = 0.66  # of the time, at most, for torch.compile
 ABOVE = 0.1  # how far above the copy bandwidth a layer may be: a copy writes as much as it reads, and reads are faster
 
 Problem = DepthwiseConv2d | Pointwise | Fused
+Tried = tuple[Any, Problem, records.Measurement | str]  # a stage, on what, and its measurement or what is wrong with it
 
 
 @dataclass(frozen=True)
 class Group:
-    """One layer or pair of one storage type: its problem for one image in NHWC, and where it stands in the networks.
-
-    share: of the bytes that its networks' layers must move, in their sum.
-    """
+    """A layer or pair for one image in NHWC, where it stands in the networks, and its share of their bytes, summed."""
 
     problem: Problem
     where: tuple[str, ...]
@@ -69,7 +61,6 @@ class Group:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Op, path and storage type."""
         return self.problem.op, self.problem.main_path, self.problem.dtype
 
     def __str__(self) -> str:
@@ -77,20 +68,11 @@ class Group:
         return f"{'/'.join(self.key)}  {text}  {100 * self.share:.1f} %  {in_networks(self.where)}"
 
 
-# ---------------------------------------------------------------------------------------------------------- the plan
-
-
 def wanted(problem: Problem, ops: Sequence[str]) -> bool:
     """Whether a problem is of these ops. Two pointwise layers only where they are asked for by name."""
     if not ops:
         return problem.main_path != "pwpw"
     return problem.op in ops or f"{problem.op}/{problem.main_path}" in ops
-
-
-def of_network(name: str, dtype: str) -> list[tuple[str, Problem]]:
-    """(name, problem) of every layer and of every pair that may share a kernel, for one image in NHWC."""
-    network = networks.network(name, batch=1, layout="NHWC", dtype=dtype)
-    return [(" and ".join(names), problem) for names, problem in network.kernels.items()]
 
 
 def sizes(problem: Problem) -> tuple[Any, ...]:
@@ -105,18 +87,16 @@ def plan(ops: Sequence[str], dtypes: Sequence[str], names: Sequence[str] = NETWO
     """The distinct layers and pairs, the largest shares first, ops, paths and storage types in turn."""
     found: dict[tuple[Any, ...], Group] = {}
     for dtype, name in itertools.product(dtypes, names):
-        layers = of_network(name, dtype)
+        kernels = networks.network(name, batch=1, layout="NHWC", dtype=dtype).kernels
         for op in ("depthwise2d", "pointwise", "fused"):
-            here = [(where, problem) for where, problem in layers if problem.op == op]
-            total = sum(problem.compulsory_bytes(problem.main_path) for _, problem in here)
-            for where, problem in here:
-                if not wanted(problem, ops):
-                    continue
-                share = problem.compulsory_bytes(problem.main_path) / total
-                known = found.get(sizes(problem), Group(problem, (), 0.0))
-                found[sizes(problem)] = replace(
-                    known, where=(*known.where, f"{name} {where}"), share=known.share + share
-                )
+            here = {layer: problem for layer, problem in kernels.items() if problem.op == op}
+            total = sum(problem.compulsory_bytes(problem.main_path) for problem in here.values())
+            for layer, problem in here.items():
+                if wanted(problem, ops):
+                    share = problem.compulsory_bytes(problem.main_path) / total
+                    known = found.get(sizes(problem), Group(problem, (), 0.0))
+                    where = *known.where, f"{name} {' and '.join(layer)}"
+                    found[sizes(problem)] = replace(known, where=where, share=known.share + share)
     lines: dict[tuple[str, str, str], list[Group]] = {}
     for group in sorted(found.values(), key=lambda group: -group.share):
         lines.setdefault(group.key, []).append(group)
@@ -139,7 +119,6 @@ def others(texts: Sequence[str], count: int, ops: Sequence[str], dtypes: Sequenc
 
 
 def variant(problem: Problem, batch: int, layout: str) -> Problem:
-    """The problem for so many images in a layout."""
     if isinstance(problem, Fused):
         return Fused(variant(problem.first, batch, layout), variant(problem.second, batch, layout))
     return replace(problem, N=batch, layout=layout)
@@ -156,14 +135,6 @@ def in_networks(where: Iterable[str]) -> str:
     return ", ".join(name if n == 1 else f"{name} {n}×" for name, n in counted.items()) or NO_NETWORK
 
 
-def compile_ahead(stage: Any, problem: Problem) -> None:
-    """Compiles a stage's kernel for a problem without launching it."""
-    stage.kernel_for(problem).compile(precompile.types_of(stage, problem))
-
-
-# ------------------------------------------------------------------------------------------------------- measuring
-
-
 def timed(on: Any, stage: Any) -> timing.Timing | str:
     """A stage's time on a problem that study.GpuBench has prepared, or what is wrong."""
     try:
@@ -175,13 +146,11 @@ def timed(on: Any, stage: Any) -> timing.Timing | str:
 def measured(
     stage: Any, problem: Problem, timed: timing.Timing, machine: Machine, where: Sequence[str]
 ) -> records.Measurement:
-    """A record's row, without its peer."""
     note = f"{timed.note}; in {in_networks(where)}" if timed.note else f"in {in_networks(where)}"
     return study.measurement(stage, problem, timed, machine.ceilings.copy_gbps, note=note)
 
 
 def above(row: records.Measurement, problem: Problem, machine: Machine) -> str:
-    """Why a time cannot be; "" if it can."""
     try:
         roofline.points([row], report.roof_of(problem.op, machine.ceilings), tolerance=ABOVE)
     except roofline.RooflineError as error:
@@ -190,16 +159,9 @@ def above(row: records.Measurement, problem: Problem, machine: Machine) -> str:
 
 
 def layer_row(
-    group: Group,
-    batch: int,
-    tried: Sequence[tuple[Any, Problem, records.Measurement | str]],
-    ran: Sequence[baselines.Baseline],
-    machine: Machine,
+    group: Group, batch: int, tried: Sequence[Tried], ran: Sequence[baselines.Baseline], machine: Machine
 ) -> dict[str, Any]:
-    """The row of the section `layers`: our fastest stage and layout beside the fastest peer.
-
-    tried: stage, problem, and its measurement or what is wrong with it.
-    """
+    """The row of the section `layers`: our fastest stage and layout beside the fastest peer."""
     right = [(row.time_us, i) for i, (_, _, row) in enumerate(tried) if isinstance(row, records.Measurement)]
     wrong = [f"WRONG: {stage.name}, {problem.layout}: {row}" for stage, problem, row in tried if isinstance(row, str)]
     problem = variant(group.problem, batch, "NHWC")
@@ -224,12 +186,11 @@ def measure(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> 
     """All of a group, with kernels compiled and inputs made while another process has the GPU."""
     made: dict[str, list[Any]] = {"measurements": [], "layers": [], "peers": []}
     for batch in options["batches"]:
-        tried: list[tuple[Any, Problem, records.Measurement | str]] = []
+        tried: list[Tried] = []
         ran: list[baselines.Baseline] = []
         for problem, chosen in todo(group.problem, batch, options["layouts"], options["last"]):
             for stage in chosen:
-                with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                    compile_ahead(stage, problem)
+                compile_ahead(stage, problem)
             try:
                 with bench.prepare(problem, problem.main_path) as on:
                     for stage in chosen:
@@ -271,11 +232,6 @@ def todo(problem: Problem, batch: int, layouts: Sequence[str], last: int) -> lis
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, options: dict[str, Any]) -> None:
-    """A process: takes groups, compiles, and measures, with the lock `gpu` while it uses the GPU.
-
-    With torch.compile it first compiles all that it takes until options["until"], and waits for the others at `start`.
-    """
-
     def compile_peers(group: Group) -> None:
         for batch in options["batches"]:
             problem = variant(group.problem, batch, "NHWC")
@@ -293,17 +249,12 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Machine, optio
 
 
 def made_of(group: Group, bench: study.GpuBench, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`measure` of a group; or rows that say why not."""
     try:
         return measure(group, bench, options)
     except Exception as error:
-        traceback.print_exc()
-        failed = {"failure": f"WRONG: {said(error)}"}
+        failed = {"failure": f"WRONG: {told(error)}"}
         rows = [layer_row(group, batch, [], [], bench.machine) | failed for batch in options["batches"]]
         return {"measurements": [], "peers": [], "layers": rows}
-
-
-# ---------------------------------------------------------------------------------------------------------- command
 
 
 def missing(
@@ -316,10 +267,8 @@ def missing(
         if row.get("speedup_vs_peer") and (row["compiled"] or not compiled)
     }
     return [
-        group
-        for group in groups
-        if not all((*group.key, report.layer_text(group.problem), batch) in known for batch in batches)
-    ]
+        one for one in groups if any((*one.key, report.layer_text(one.problem), n) not in known for n in batches)
+    ]  # fmt: skip
 
 
 def main(given: Sequence[str] | None = None) -> int:

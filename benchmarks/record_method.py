@@ -1,11 +1,9 @@
 """The working method on a real job, measured: ``python benchmarks/record_method.py [FOLDER]``. Needs a GPU and PyTorch.
 
-The job: say which surface each of 16,384 images shows, which lie in the host's memory, as their classes shall. It
-starts as PyTorch's users write it. Then one thing is changed at a time: the job before and after the change run in
-turn, and a change is kept if it is faster beyond the spread and every class is as before. Each has its hypothesis and
-the gain expected of it written down below, before anything was measured; those that lose stay in the record. Then
-single kernels of the same network, one thing changed in each. The images are the test images, drawn again and again;
-accuracy is counted on each of them once, agreement on all images, against float64.
+The job: say which surface each of 16,384 images shows, from the host's memory to their classes there. It starts as
+PyTorch's users write it. Then one thing is changed at a time: the job before and after run in turn, and a change is
+kept if it is faster beyond the spread and every class is as before. Hypotheses and expected gains were written down
+below before anything was measured. Then single kernels of the same network, one thing changed in each.
 
 Writes one record into FOLDER (dwlab/records/working_method if none is given): the steps, time lines of the first and of
 the last job on fewer images, and what torch.profiler says of the two. Exit status 1 if a class was wrong.
@@ -33,7 +31,10 @@ import numpy as np
 from recording import BEGAN, Parser, needs_gpu, said, tell
 from tables import working as tables
 
-from dwlab.measure import timeline
+from dwlab import inference
+from dwlab.compiler import precompile
+from dwlab.gpu import machine, occupancy, provenance
+from dwlab.measure import baselines, profile, timeline, timing
 from dwlab.records import kinds, method
 from dwlab.records.method import Step, Time
 from dwlab.target import cuda
@@ -75,9 +76,6 @@ def depthwise_fixed(C: int, H: int, W: int) -> Any:
     return depthwise_fixed
 
 
-# -------------------------------------------------------------------------------------------------------------- the job
-
-
 @dataclass(frozen=True)
 class Setup:
     """A way to do the job.
@@ -103,86 +101,55 @@ class Setup:
 
 @dataclass(frozen=True)
 class Change:
-    """A step that has not been measured: what is changed, why it should help, and how many times as fast.
-
-    aside: it is compared with the best that PyTorch does alone, and nothing builds on it.
-    """
+    """A step that has not been measured. aside: it is compared with PyTorch's own best, and nothing builds on it."""
 
     name: str
     change: Mapping[str, Any]
-    hypothesis: str
     expected: float
+    hypothesis: str
     aside: bool = False
 
 
-CHANGES = (
-    Change(
-        "wait once", {"wait": "end"},
-        "After every batch the host waits for its classes, and the GPU then waits for the host. But each copy from "
-        "pageable memory makes the host wait as well.", 1.05,
-    ),
-    Change(
-        "larger batches", {"batch": 1024},
-        "A batch of 256 is some 16 launches, a few µs of the host each; four times the batch is a quarter of them, "
-        "but they are little beside a copy of 4 MB.", 1.1,
-    ),
-    Change(
-        "pinned memory", {"memory": "pinned"},
-        "Most of the time is copies. From pageable memory the driver copies through a buffer of its own, at a fifth of "
-        "the bus' speed; from pinned memory the GPU copies itself.", 2.0,
-    ),
-    Change(
-        "channels last", {"layout": "NHWC"},
-        "Now the kernels take longer than the copies. In NHWC neighbouring lanes have neighbouring channels, and "
-        "products of pixels and filters need no transposition.", 1.2,
-    ),
-    Change(
-        "fused epilogues", {"network": "joined"},
-        "Bias and ReLU in cuDNN's own call save a pass over five maps, read and written.", 1.3,
-    ),
-    Change(
-        "CUDA graph", {"graph": True},
-        "One launch a batch in place of some ten: gains if the host is the limit, nothing if the GPU is.", 1.0,
-    ),
-    Change(
-        "our kernels", {"network": "ours", "graph": True, "layout": "NHWC"},
-        "Each block is one kernel by dwlab's records, and the map between its layers is never stored: half of the "
-        "bytes.", 1.6,
-    ),
-    Change(
-        "two streams", {"streams": 2},
-        "Copies take about as long as kernels now: the next batch is copied while this one is computed.", 1.7,
-    ),
-    Change(
-        "half precision", {"network": "ours", "graph": True, "layout": "NHWC", "dtype": "float16"},
-        "Every map is half as large, and the layers are bound by memory. But the copies hide behind the kernels, so "
-        "the whole is soon as long as they are.", 1.2,
-    ),
-    Change(
-        "bytes, not floats", {"stored": "uint8"},
-        "A grey is one byte, and float32 sends four: a quarter of the bytes over the bus, which is the limit now.", 2.0,
-    ),
-    Change(
-        "a kernel of our own", {"unpack": "kernel"},
-        "PyTorch makes float32 of bytes in two passes; a kernel does it in one.", 1.05,
-    ),
-    Change(
-        "zero-copy", {"memory": "mapped"},
-        "The kernel can read the host's memory itself: no copy, no buffer. It reads each byte once, so nothing is "
-        "lost, but its reads cross the bus while it holds the SMs.", 0.95,
-    ),
-    Change("the same again", {}, "Nothing is changed: what two builds of one job differ by is no gain.", 1.0),
-    Change(
-        "larger batches, again", {"batch": 4096},
-        "By now the host's calls take nearly as long as the GPU's work, and these are a quarter of them at most.", 1.2,
-    ),
-    Change(
-        "torch.compile", {"network": "compiled"},
-        "PyTorch's compiler makes few kernels of what stands between the convolutions, which stay cuDNN's; compare it "
-        "with our kernels, whose time before is the same.", 1.2, aside=True,
-    ),
+CHANGES = (  # each is applied to what was kept before it
+    Change("wait once", {"wait": "end"}, 1.05,
+           "After every batch the host waits for its classes, and the GPU then waits for the host. But each copy from "
+           "pageable memory makes the host wait as well."),
+    Change("larger batches", {"batch": 1024}, 1.1,
+           "A batch of 256 is some 16 launches, a few µs of the host each; four times the batch is a quarter of them, "
+           "but they are little beside a copy of 4 MB."),
+    Change("pinned memory", {"memory": "pinned"}, 2.0,
+           "Most of the time is copies. From pageable memory the driver copies through a buffer of its own, at a "
+           "fifth of the bus' speed; from pinned memory the GPU copies itself."),
+    Change("channels last", {"layout": "NHWC"}, 1.2,
+           "Now the kernels take longer than the copies. In NHWC neighbouring lanes have neighbouring channels, and "
+           "products of pixels and filters need no transposition."),
+    Change("fused epilogues", {"network": "joined"}, 1.3,
+           "Bias and ReLU in cuDNN's own call save a pass over five maps, read and written."),
+    Change("CUDA graph", {"graph": True}, 1.0,
+           "One launch a batch in place of some ten: gains if the host is the limit, nothing if the GPU is."),
+    Change("our kernels", {"network": "ours", "graph": True, "layout": "NHWC"}, 1.6,
+           "Each block is one kernel by dwlab's records, and the map between its layers is never stored: half of the "
+           "bytes."),
+    Change("two streams", {"streams": 2}, 1.7,
+           "Copies take about as long as kernels now: the next batch is copied while this one is computed."),
+    Change("half precision", {"network": "ours", "graph": True, "layout": "NHWC", "dtype": "float16"}, 1.2,
+           "Every map is half as large, and the layers are bound by memory. But the copies hide behind the kernels, "
+           "so the whole is soon as long as they are."),
+    Change("bytes, not floats", {"stored": "uint8"}, 2.0,
+           "A grey is one byte, and float32 sends four: a quarter of the bytes over the bus, which is the limit now."),
+    Change("a kernel of our own", {"unpack": "kernel"}, 1.05,
+           "PyTorch makes float32 of bytes in two passes; a kernel does it in one."),
+    Change("zero-copy", {"memory": "mapped"}, 0.95,
+           "The kernel can read the host's memory itself: no copy, no buffer. It reads each byte once, so nothing is "
+           "lost, but its reads cross the bus while it holds the SMs."),
+    Change("the same again", {}, 1.0,
+           "Nothing is changed: what two builds of one job differ by is no gain."),
+    Change("larger batches, again", {"batch": 4096}, 1.2,
+           "By now the host's calls take nearly as long as the GPU's work, and these are a quarter of them at most."),
+    Change("torch.compile", {"network": "compiled"}, 1.2,
+           "PyTorch's compiler makes few kernels of what stands between the convolutions, which stay cuDNN's; compare "
+           "it with our kernels, whose time before is the same.", aside=True),
 )  # fmt: skip
-"""Each is applied to what was kept before it."""
 
 
 class Job:
@@ -191,21 +158,19 @@ class Job:
     def __init__(self, setup: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> None:
         import torch
 
-        self.torch, self.setup = torch, setup
-        self.count = len(images)
+        self.torch, self.setup, self.count = torch, setup, len(images)
         kind = np.uint8 if setup.stored == "uint8" else np.float32
         given = images[:, None].astype(np.uint8) if kind is np.uint8 else surfaces.pixels(images)
-        self.mapped = None
         if setup.memory == "mapped":
-            self.mapped = cuda.mapped_array(given.size, dtype=kind)
-            np.asarray(self.mapped)[...] = given.ravel()
+            self.images = cuda.mapped_array(given.size, dtype=kind)
+            np.asarray(self.images)[...] = given.ravel()
         else:
             self.images = torch.from_numpy(np.ascontiguousarray(given))
             if setup.memory == "pinned":
                 self.images = self.images.pin_memory()
         self.classes = torch.empty(self.count, dtype=torch.int64, device="cuda")
-        self.streams = [torch.cuda.Stream() for _ in range(setup.streams)] if setup.streams > 1 else [None]
-        self.slots = [Slot(setup, weights, stream) for stream in self.streams]
+        streams = [torch.cuda.Stream() for _ in range(setup.streams)] if setup.streams > 1 else [None]
+        self.slots = [Slot(setup, weights, stream) for stream in streams]
         torch.cuda.synchronize()
 
     def run(self) -> np.ndarray:
@@ -213,8 +178,8 @@ class Job:
         torch, setup, found = self.torch, self.setup, []
         for number, first in enumerate(range(0, self.count, setup.batch)):
             slot = self.slots[number % len(self.slots)]
-            with torch.cuda.stream(slot.stream) if slot.stream is not None else torch.inference_mode():
-                classes = self._batch(slot, first)
+            with torch.inference_mode(), torch.cuda.stream(slot.stream):  # of None: the current one
+                classes = slot.classes(self.images, first)
                 if setup.wait == "each":
                     found.append(classes.cpu())
                 else:
@@ -226,43 +191,22 @@ class Job:
                 torch.cuda.current_stream().wait_stream(slot.stream)
         return self.classes.cpu().numpy()
 
-    def _batch(self, slot: Slot, first: int) -> Any:
-        setup, torch = self.setup, self.torch
-        with torch.inference_mode():
-            if setup.memory == "mapped":
-                slot.unpack(self.mapped, first * surfaces.SIDE**2)
-                return slot.classes()
-            here = self.images[first : first + setup.batch]
-            if setup.stored == "uint8" and setup.unpack == "kernel":
-                slot.bytes.copy_(here, non_blocking=True)
-                slot.unpack(slot.bytes_array, 0)
-                return slot.classes()
-            here = here.to("cuda", non_blocking=setup.memory == "pinned")
-            if setup.stored == "uint8":
-                here = here.float() * (1 / surfaces.GREYS)
-            return slot.classes(here)
-
 
 class Slot:
-    """A batch's place on the GPU. classes(x) -> (batch,) int64; without x the network reads what lies in `x`."""
+    """A batch's place on the GPU. A graph reads what lies in `x`."""
 
     def __init__(self, setup: Setup, weights: Mapping[str, Any], stream: Any) -> None:
         import torch
 
-        from dwlab.inference import current_stream
-
-        self.setup, self.stream, self.current_stream = setup, stream, current_stream
-        side = surfaces.SIDE
-        self.x = torch.zeros((setup.batch, 1, side, side), device="cuda")
-        self.bytes = torch.zeros((setup.batch, 1, side, side), dtype=torch.uint8, device="cuda")
-        self.x_array = cuda.as_cuda_array(self.x.view(-1))
-        self.bytes_array = cuda.as_cuda_array(self.bytes.view(-1))
+        self.setup, self.stream = setup, stream
+        shape = setup.batch, 1, surfaces.SIDE, surfaces.SIDE
+        self.x = torch.zeros(shape, device="cuda")
+        self.bytes = torch.zeros(shape, dtype=torch.uint8, device="cuda")
+        self.x_array, self.bytes_array = (cuda.as_cuda_array(one.view(-1)) for one in (self.x, self.bytes))
         self.kernel = small_kernels.unpack()
         self.graph = None
         self.net = self._network(weights)
         if setup.graph:
-            from dwlab.measure import baselines
-
             with torch.inference_mode():
                 self.graph, self.given = baselines.captured(lambda: self.net(self.x).argmax(1), 3)
 
@@ -270,10 +214,8 @@ class Slot:
         import torch
 
         setup = self.setup
+        net = surfaces.network(setup.batch, setup.layout, setup.dtype)
         if setup.network == "ours":
-            from dwlab import inference
-
-            net = surfaces.network(setup.batch, "NHWC", setup.dtype)
             partition = inference.selection.decide(net).pieces
             model = inference.prepare(net, weights, partition, fallback=True, overlap=False)
 
@@ -287,7 +229,6 @@ class Slot:
             from dwlab.inference import with_torch
             from dwlab.inference.weights import as_tensors
 
-            net = surfaces.network(setup.batch, setup.layout)
             parameters = as_tensors(net, weights, torch.float32, "cuda")
             return lambda x: with_torch.forward(net, parameters, self._laid_out(x), joined=True)
         made = surfaces.model(weights).cuda().eval()
@@ -301,29 +242,34 @@ class Slot:
         side = surfaces.SIDE
         return x if self.setup.layout == "NCHW" else x.as_strided(x.shape, (side * side, 1, side, 1))
 
-    def unpack(self, images: Any, first: int) -> None:
-        """Float32 into `x`, on the current stream."""
-        n = self.x_array.size
-        block = small_kernels.THREADS
-        scale = np.float32(1 / surfaces.GREYS if self.setup.stored == "uint8" else 1)
-        self.kernel[-(-n // block), block, self.current_stream()](images, first, scale, self.x_array)
-
-    def classes(self, x: Any = None) -> Any:
+    def classes(self, images: Any, first: int) -> Any:
+        """(batch,) int64, of the images from the first one on, on the current stream."""
+        setup, x, grey = self.setup, self.x, self.setup.stored == "uint8"
+        scale, here = np.float32(1 / surfaces.GREYS if grey else 1), slice(first, first + setup.batch)
+        if setup.memory == "mapped" or (grey and setup.unpack == "kernel"):
+            given, place = images, first * surfaces.SIDE**2
+            if setup.memory != "mapped":
+                self.bytes.copy_(images[here], non_blocking=True)
+                given, place = self.bytes_array, 0
+            n, block = self.x_array.size, small_kernels.THREADS
+            self.kernel[-(-n // block), block, inference.current_stream()](given, place, scale, self.x_array)
+        else:
+            x = images[here].to("cuda", non_blocking=setup.memory == "pinned")
+            x = x.float() * (1 / surfaces.GREYS) if grey else x
         if self.graph is None:
-            return self.net(self.x if x is None else x).argmax(1)
-        if x is not None:
+            return self.net(x).argmax(1)
+        if x is not self.x:
             self.x.copy_(x)
         self.graph.replay()
         return self.given
 
 
 def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> tuple[Time, Time, float]:
-    """Two jobs' times by the host's clock, from the first image to the last class, run in turn and warmed up before;
-    and the share of rounds in which the second one was faster.
+    """Two jobs' times by the host's clock, run in turn and warmed up before; and the share of rounds in which the
+    second one was faster.
     """
-    for job in jobs:
-        for _ in range(2):
-            job()
+    for job in (*jobs, *jobs):
+        job()
     samples: list[list[float]] = [[] for _ in jobs]
     for _ in range(rounds):
         for job, own in zip(jobs, samples, strict=True):
@@ -334,89 +280,100 @@ def in_turn(jobs: Sequence[Callable[[], Any]], rounds: int) -> tuple[Time, Time,
     return Time.of(samples[0]), Time.of(samples[1]), ahead
 
 
-def steps_of_the_job(
-    changes: Sequence[Change], kept: Setup, theirs: Setup, images: np.ndarray, labels: np.ndarray, truth: np.ndarray,
-    weights: Mapping[str, Any], until: float,
-) -> tuple[list[Step], Setup, Setup]:  # fmt: skip
-    """Changes in order, and what is then kept, of all setups and of those that PyTorch runs alone.
+def attempted(step: Step, measure: Callable[[], Mapping[str, Any]], until: float = math.inf) -> Step:
+    """The step with what was measured of it; the others go on if it fails, and it says why."""
+    if time.monotonic() > until:
+        return replace(step, failure="the time for this run was over")
+    try:
+        step = replace(step, **measure())
+        tell(f"{step.scope}, {step.name}: {step.before.median_us:,.1f} to {step.after.median_us:,.1f} µs")
+    except Exception as error:
+        step = replace(step, failure=said(error))
+        tell(f"{step.scope}, {step.name}: {step.failure}")
+    return step
 
-    labels: of the test images; truth: the classes of float64; images: the job's.
-    """
+
+@dataclass(frozen=True)
+class Images:
+    """The job's images, the test images first; the labels of those; float64's classes of all."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    truth: np.ndarray
+
+    def compared(self, first: Job, last: Job) -> dict[str, Any]:
+        """A step's fields, of two jobs run in turn: accuracy on the test images, agreement on all."""
+        classes = last.run()
+        right = {"accuracy": float((classes[: len(self.labels)] == self.labels).mean()),
+                 "agreement": float((classes == self.truth).mean())}  # fmt: skip
+        before, after, ahead = in_turn((first.run, last.run), ROUNDS)
+        if not np.array_equal(last.run(), classes):
+            raise RuntimeError("WRONG: the job gives other classes when it runs again")
+        return right | {"before": before, "after": after, "ahead": ahead}
+
+
+def steps_of_the_job(
+    changes: Sequence[Change], kept: Setup, theirs: Setup, images: Images, weights: Mapping[str, Any], until: float
+) -> tuple[list[Step], Setup, Setup]:
     import torch
 
-    best = Job(kept, images, weights)
-    found = []
+    best, trial, found = Job(kept, images.pixels, weights), None, []
+
+    def measure(one: Change, setup: Setup) -> dict[str, Any]:
+        nonlocal trial
+        trial = Job(setup, images.pixels, weights)
+        base = Job(theirs, images.pixels, weights) if one.aside else best
+        made = images.compared(base, trial)
+        if not one.aside:  # a profile's dispatch mode would make torch.compile begin anew
+            made |= {"facts_before": where_the_time_goes(base), "facts_after": where_the_time_goes(trial)}
+        return made
+
     for one in changes:
         setup = replace(theirs if one.aside else kept, **one.change)
         step = Step(one.name, "job", changed(one.change), one.hypothesis, one.expected)
-        if time.monotonic() > until:
-            found.append(replace(step, failure="the time for this run was over"))
-            continue
-        try:
-            trial = Job(setup, images, weights)
-            classes = trial.run()
-            accuracy, agreement = judged(classes, labels, truth)
-            base = Job(theirs, images, weights) if one.aside else best
-            before, after, ahead = in_turn((base.run, trial.run), ROUNDS)
-            if not one.aside:  # a profile's dispatch mode would make torch.compile begin anew
-                step = replace(step, facts_before=where_the_time_goes(base), facts_after=where_the_time_goes(trial))
-            if not np.array_equal(trial.run(), classes):
-                raise RuntimeError("WRONG: the job gives other classes when it runs again")
-            step = replace(step, before=before, after=after, accuracy=accuracy, agreement=agreement, ahead=ahead)
-            step = replace(step, kept=step.clear and step.gain > 1 and agreement == 1.0 and not one.aside)
-            found.append(step)
-            tell(f"{one.name}: {before.median_us:,.0f} to {after.median_us:,.0f} µs, × {step.gain:.2f}")
-            if step.kept:
-                kept, best = setup, trial
-                theirs = theirs if setup.network == "ours" else setup
-        except Exception as error:  # the others go on; what failed says why
-            found.append(replace(step, failure=said(error)))
-            tell(f"{one.name}: {said(error)}")
-        trial = base = None
+        step = attempted(step, functools.partial(measure, one, setup), until)
+        step = replace(step, kept=step.clear and step.gain > 1 and step.agreement == 1.0 and not one.aside)
+        found.append(step)
+        if step.kept:
+            kept, best = setup, trial
+            theirs = theirs if setup.network == "ours" else setup
+        trial = None
         torch.cuda.empty_cache()
     return found, kept, theirs
 
 
-def whole_job(
-    kept: Setup, images: np.ndarray, labels: np.ndarray, truth: np.ndarray, weights: Mapping[str, Any],
-    steps: Sequence[Step],
-) -> Step:  # fmt: skip
-    """The first job and what was kept, in turn."""
+def whole_job(kept: Setup, images: Images, weights: Mapping[str, Any], steps: Sequence[Step]) -> Step:
     expected = math.prod(step.expected for step in steps if step.kept)
     gains = "Each change takes time that the others leave: their gains multiply."
     step = Step("all that was kept", method.WHOLE, changed(asdict(kept)), gains, expected)
-    try:
-        first, last = (Job(setup, images, weights) for setup in (Setup(), kept))
-        accuracy, agreement = judged(last.run(), labels, truth)
-        before, after, ahead = in_turn((first.run, last.run), ROUNDS)
-    except Exception as error:  # the steps stand without it
-        return replace(step, failure=said(error))
-    return replace(step, before=before, after=after, accuracy=accuracy, agreement=agreement, ahead=ahead)
+    return attempted(step, lambda: images.compared(*(Job(one, images.pixels, weights) for one in (Setup(), kept))))
 
 
 def changed(change: Mapping[str, Any]) -> str:
-    """A change in words."""
     return ", ".join(f"{name} {value}" for name, value in change.items())
-
-
-def judged(classes: np.ndarray, labels: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
-    """Accuracy on the test images, which come first, and agreement with float64 on all."""
-    return float((classes[: len(labels)] == labels).mean()), float((classes == truth).mean())
-
-
-# ------------------------------------------------------------------------------------------------------ single kernels
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One side of a comparison. start(): launches on PyTorch's current stream; right(): whether what it wrote is right,
-    and then it is overwritten with NaN. kernel, block, arguments: of the kernel, where it is one of ours.
+    """One side of a comparison. start(): launches on PyTorch's current stream what writes y, as `want` is laid out.
+    kernel, block: where it is one of ours.
     """
 
     start: Callable[[], Any]
-    right: Callable[[], bool]
+    y: Any
+    want: Any
     kernel: Any = None
     block: int = 0
+
+    def check(self, when: str = "") -> None:
+        """Launches it, and overwrites what it wrote with NaN. Raises RuntimeError if it was wrong."""
+        import torch
+
+        self.start()
+        right = torch.allclose(self.y.float(), self.want, rtol=1e-5, atol=1e-5)
+        self.y.fill_(float("nan"))
+        if not right:
+            raise RuntimeError(f"WRONG: it computes something else{when}")
 
 
 class Bench:
@@ -425,18 +382,14 @@ class Bench:
     def __init__(self, weights: Mapping[str, Any]) -> None:
         import torch
 
-        from dwlab.inference import current_stream
-        from dwlab.measure.baselines import TorchClock
-
-        self.torch, self.current, self.clock = torch, current_stream, TorchClock()
+        self.torch, self.clock = torch, baselines.TorchClock()
         torch.manual_seed(0)
         self.x = torch.rand((SAMPLE, 32, HALF, HALF), device="cuda")
         own = weights["1.depthwise"]
         self.taps = np.ascontiguousarray(own["w"].reshape(32, 9))
         self.w, self.b = (torch.from_numpy(np.ascontiguousarray(one)).cuda() for one in (self.taps, own["b"]))
-        self.functional = torch.nn.functional
         filters = self.w.view(32, 1, 3, 3).double()
-        wide = self.functional.conv2d(self.x.double(), filters, self.b.double(), padding=1, groups=32)
+        wide = torch.nn.functional.conv2d(self.x.double(), filters, self.b.double(), padding=1, groups=32)
         self.want = torch.relu(wide).float()
 
     def candidate(
@@ -444,21 +397,12 @@ class Bench:
     ) -> Candidate:
         """A kernel with one thread an element of y, its last array, or so many. seen: y as `want` has it."""
         arguments = tuple(cuda.as_cuda_array(one) for one in (*arrays, y))
-        grid, seen = -(-(threads or y.numel()) // block), y if seen is None else seen
+        grid = -(-(threads or y.numel()) // block)
 
         def start(keep: Any = (arrays, y)) -> None:
-            kernel[grid, block, self.current()](*arguments)
+            kernel[grid, block, inference.current_stream()](*arguments)
 
-        return Candidate(start, self.judge(lambda: seen, want), kernel, block)
-
-    def judge(self, get: Callable[[], Any], want: Any) -> Callable[[], bool]:
-        def right() -> bool:
-            got = get()
-            good = bool(self.torch.allclose(got.float(), want, rtol=1e-5, atol=1e-5))
-            got.fill_(float("nan"))
-            return good
-
-        return right
+        return Candidate(start, y if seen is None else seen, want, kernel, block)
 
     def depthwise(
         self, kernel: Any, block: int = small_kernels.THREADS, x: Any = None, nhwc: bool = False
@@ -473,40 +417,28 @@ class Bench:
         self.torch.manual_seed(1)
         x = 4 * self.torch.randn((ROWS, 10), device="cuda")
         want, kernel = self.torch.softmax(x.double(), 1).float(), small_kernels.softmax(**options)
-        y = self.torch.empty_like(x)
-        return self.candidate(kernel, (x,), y, want, small_kernels.THREADS, threads=ROWS)
+        return self.candidate(kernel, (x,), self.torch.empty_like(x), want, small_kernels.THREADS, threads=ROWS)
 
     def stage(self) -> Candidate:
         """dwlab's fastest stage of layer 1, by its records."""
-        from dwlab.gpu import machine
-        from dwlab.inference import selection
-
         problem, y = surfaces.network(SAMPLE).layer("1.depthwise").problem, self.torch.empty_like(self.want)
         arrays = {"x": self.x, "w": self.w.view(32, 3, 3), "b": self.b, "y": y}
-        one = selection.choose(problem, gpu=machine.present().name)
+        one = inference.selection.choose(problem, gpu=machine.present().name)
         start = one.starter(problem, {name: cuda.as_cuda_array(tensor) for name, tensor in arrays.items()})
-        return Candidate(lambda keep=arrays: start(self.current()), self.judge(lambda: y, self.want))
+        return Candidate(lambda keep=arrays: start(inference.current_stream()), y, self.want)
 
-    def timed(self, make: Callable[[], Candidate]) -> tuple[Time, dict[str, float | str]]:
+    def timed(self, make: Callable[[Bench], Candidate]) -> tuple[Time, dict[str, float | str]]:
         """A candidate's time, checked before and after, and what the compiler says. Raises RuntimeError if wrong."""
-        from dwlab.measure import timing
-
-        one = make()
-        one.start()
-        if not one.right():
-            raise RuntimeError("WRONG: it computes something else")
+        one = make(self)
+        one.check()
         found = timing.time_launches(lambda stream: one.start(), clock=self.clock, **TIMING)
-        one.start()
-        if not one.right():
-            raise RuntimeError("WRONG: it computes something else after it was timed")
+        one.check(" after it was timed")
         time_of = Time(found.median_us, found.p10_us, found.p90_us, found.rounds)
         return time_of, facts(one.kernel, one.block) if one.kernel is not None else {}
 
 
 def facts(kernel: Any, block: int) -> dict[str, float | str]:
     """Resources of a kernel that was launched: registers, bytes of local memory a thread, occupancy."""
-    from dwlab.gpu import occupancy
-
     registers = max(kernel.get_regs_per_thread().values())
     shared = max(kernel.get_shared_mem_per_block().values())
     cc = tuple(cuda.get_current_device().compute_capability)[:2]
@@ -516,18 +448,12 @@ def facts(kernel: Any, block: int) -> dict[str, float | str]:
 
 
 def batches() -> set[int]:
-    """Images of one pass, of all setups."""
     return {one.change.get("batch", Setup().batch) for one in CHANGES}
 
 
 def compile_ahead() -> int:
     """The kernels of dwlab's stages, several at a time: some take the compiler many seconds. Returns their number."""
-    from dwlab import inference
-    from dwlab.compiler import precompile
-    from dwlab.gpu import machine
-    from dwlab.inference import selection
-
-    gpu = machine.present().name
+    selection, gpu = inference.selection, machine.present().name
     first = surfaces.network(SAMPLE).layer("1.depthwise").problem
     wanted = [(selection.choose(first, gpu=gpu), first)]
     for batch, dtype in itertools.product(batches(), ("float32", "float16")):
@@ -538,11 +464,8 @@ def compile_ahead() -> int:
     return precompile.compile_for(wanted)
 
 
-Comparison = tuple[str, str, str, str, float, Callable[[Bench], Candidate], Callable[[Bench], Candidate]]
-
-
-def comparisons() -> tuple[Comparison, ...]:
-    """(name, scope, change, hypothesis, expected, before, after)."""
+def comparisons() -> tuple[tuple[Any, ...], ...]:
+    """(name, scope, change, hypothesis, expected, before, after), these functions of a Bench that give a Candidate."""
     s, scope = small_kernels, "depthwise 1"
 
     def plain(**options: Any) -> Callable[[Bench], Candidate]:
@@ -598,25 +521,17 @@ def comparisons() -> tuple[Comparison, ...]:
 
 
 def steps_of_kernels(weights: Mapping[str, Any], until: float) -> list[Step]:
-    """Single kernels of the network, one thing changed in each."""
     found, bench = [], Bench(weights)
-    for name, scope, change, hypothesis, expected, before, after in comparisons():
+
+    def measure(*both: Callable[[Bench], Candidate]) -> dict[str, Any]:
+        (one, says), (other, too) = map(bench.timed, both)
+        return {"before": one, "after": other, "facts_before": says, "facts_after": too}
+
+    for name, scope, change, hypothesis, expected, *both in comparisons():
         step = Step(name, scope, change, hypothesis, expected)
-        try:
-            if time.monotonic() > until:
-                raise RuntimeError("the time for this run was over")
-            (one, says), (other, too) = bench.timed(lambda: before(bench)), bench.timed(lambda: after(bench))  # noqa: B023
-            step = replace(step, before=one, after=other, facts_before=says, facts_after=too)
-            step = replace(step, kept=step.clear and step.gain > 1)
-            tell(f"{scope}, {name}: {one.median_us:.1f} to {other.median_us:.1f} µs, × {step.gain:.2f}")
-        except Exception as error:  # the others go on; what failed says why
-            step = replace(step, failure=said(error))
-            tell(f"{scope}, {name}: {said(error)}")
-        found.append(step)
+        step = attempted(step, functools.partial(measure, *both), until)
+        found.append(replace(step, kept=step.clear and step.gain > 1))
     return found
-
-
-# ----------------------------------------------------------------------------------------------------------- the record
 
 
 def the_images(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -636,47 +551,44 @@ def main(given: Sequence[str] | None = None) -> int:
         if options.images % batch:
             parser.error(f"{options.images} images are no whole batches of {batch}")
     folder = needs_gpu(options.folder)
-    from dwlab.gpu import provenance
-    from dwlab.measure import baselines
-
     if not baselines.available():
         print("record_method needs a GPU and PyTorch, the peer that it starts from", file=sys.stderr)
         return 2
-
     weights = surfaces.held().weights["dense"]
-    images, labels, truth = the_images(options.images)
-    tell(f"{len(images):,} images")
+    images = Images(*the_images(options.images))
     with baselines.full_precision():  # TF32 off
         tell(f"{compile_ahead()} kernels of stages compiled")
-        until, given = BEGAN + options.seconds, (images, labels, truth, weights)
+        until, given = BEGAN + options.seconds, (images, weights)
         own, asides = [[one for one in CHANGES if one.aside == aside] for aside in (False, True)]
         steps, kept, theirs = steps_of_the_job(own, Setup(), Setup(), *given, until)
         together = whole_job(kept, *given, steps)
         alone = steps_of_kernels(weights, until)
         last, *_ = steps_of_the_job(asides, kept, theirs, *given, until)  # what takes the compiler long
-        steps += [*last, together, *alone]
-        lines, views = profiles(kept, images, weights)
+        lines, views = profiles(kept, images.pixels, weights)
     job = {
-        "images": len(images), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
-        "bytes": {"uint8": images.size},
+        "images": len(images.pixels), "setup_first": asdict(Setup()), "setup_last": asdict(kept), "sample": SAMPLE,
+        "bytes": {"uint8": images.pixels.size},
     }  # fmt: skip
-    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, steps=steps, timelines=lines,
-                       views=views)  # fmt: skip
+    file = kinds.write(folder, method.MethodRun, provenance.environment(), job=job, timelines=lines, views=views,
+                       steps=[*steps, *last, together, *alone])  # fmt: skip
     run = kinds.read(file, method.MethodRun)
     print(f"\n{file.name}\n\n" + "\n".join(str(tables.METHOD[name](run)) for name in ("job", "where", "kernels")))
     tell("done")
     return int(any("WRONG" in step.failure for step in run.steps))
 
 
+def profiled(job: Job) -> timeline.Timeline:
+    """The second profile's time line: the first one of a process makes what that finds."""
+    for _ in range(2):
+        with profile.profile() as found:
+            job.run()
+    return found.timeline
+
+
 def where_the_time_goes(job: Job) -> dict[str, float | str]:
     """The shares of a profile of the job on all images, µs; what failed says why."""
-    from dwlab.measure.profile import profile
-
     try:
-        for _ in range(2):  # the first profile of a process makes what the second one finds
-            with profile() as found:
-                job.run()
-        return {name: round(us, 1) for name, us in found.timeline.shares().items()}
+        return {name: round(us, 1) for name, us in profiled(job).shares().items()}
     except Exception as error:  # a profile is beside the measurement, which stands without it
         return {"profile": said(error)}
 
@@ -718,26 +630,14 @@ def seen(events: Sequence[Mapping[str, Any]], wall: float) -> dict[str, Any]:
 
 def profiles(kept: Setup, images: np.ndarray, weights: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The first job's time line and the last one's, on fewer images; and torch.profiler's view of the two, on all."""
-    from dwlab.measure.profile import profile
-
     lines, views = {}, {}
-    for name, setup in (("first", Setup()), ("last", kept)):
-        try:
-            job = Job(setup, images[:FEWER], weights)
-            job.run()
-            job.run()
-            with profile() as found:
-                job.run()
-            lines[name] = found.timeline.to_dict()
-            tell(f"the {name} job profiled:\n{found.timeline}\n")
-        except Exception as error:
-            tell(f"the {name} job could not be profiled: {said(error)}")
-    for name, setup in (("first", Setup()), ("last", kept)):  # behind all others: CUPTI stays in the process
-        try:
-            views[name] = by_torch(Job(setup, images, weights))
-            tell(f"the {name} job by torch.profiler: {views[name]}")
-        except Exception as error:
-            tell(f"torch.profiler, the {name} job: {said(error)}")
+    ways = (lines, lambda job: profiled(job).to_dict(), images[:FEWER]), (views, by_torch, images)
+    for found, look, some in ways:  # torch.profiler behind all others: CUPTI stays in the process
+        for name, setup in (("first", Setup()), ("last", kept)):
+            try:
+                found[name] = look(Job(setup, some, weights))
+            except Exception as error:
+                tell(f"the {name} job could not be profiled: {said(error)}")
     return lines, views
 
 

@@ -1,22 +1,17 @@
 """Whole networks by our kernels against PyTorch's best: ``python benchmarks/record_networks.py [FOLDER]``.
 
-MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU, in float32 and float16, with --dtype int8 in int8, at batch 1
-and 32: the MobileNets at batch 1 first. For each, the stages that should be fastest for its layers and pairs are timed
-here, and the fastest are put into one CUDA graph: layer by layer (apart), and with fused modules where times say so
-(fused). At batch 1 each step, at any batch the whole output is held against float64 before a time is taken, and on a
-fresh image after it. PyTorch's: eager, NCHW and channels last, pointwise layers as matrix products too, ReLUs in the
-call before them too, and with --compiled through torch.compile; CUDA graphs, cuDNN's search on, the same precision;
-beside int8, of which PyTorch has no such kernels, float16. Both with random weights. Kernels of int8 are held against
-integers bit by bit, the whole against the float network.
+For each, the stages that should be fastest for its layers and pairs are timed here, and the fastest are put into one
+CUDA graph: layer by layer (apart), and with fused modules where times say so (fused). At batch 1 each step, at any
+batch the whole output is held against float64 before a time is taken, and on a fresh image after it; int8 against
+integers, and as a whole against the float network. PyTorch's are what dwlab.inference.timing tries, of int8 in float16.
+Both with random weights.
 
-Writes one record into FOLDER (the project's own if none is given): the section `networks`, and in `network_kernels`
-what each kernel took. Networks compile in several processes while one at a time uses the GPU; with --energy, J an image
-of ours and of PyTorch's best. What is there when the time is over, or on Ctrl-C, is written. Exit status 1 if a result
-was wrong or nothing was measured.
+Writes one record into FOLDER (the project's own if none is given): the section `networks`, with --energy J an image of
+ours and of PyTorch's best, and in `network_kernels` what each kernel took. Networks compile in several processes while
+one at a time uses the GPU.
 
 examples: record_networks.py --network mobilenet_v1 --network mobilenet_v2 --batch 1 --energy --seconds 240
           record_networks.py --missing        what no record has yet
-          record_networks.py --list           what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
@@ -26,13 +21,12 @@ import itertools
 import os
 import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, beside, record, recorded, said, taken
+from recording import CONTEXT, Parser, ahead, beside, record, recorded, said, taken, told
 from tables import networks as tables
 
 from dwlab import inference, planner, records, report
@@ -43,18 +37,17 @@ from dwlab.measure.timing import Timing
 from dwlab.problems import networks
 from dwlab.problems.layers import LAYOUTS
 from dwlab.problems.networks import Network
-from dwlab.text.commandline import positive, whole
+from dwlab.text.commandline import whole
 
 NETWORKS = report.VALIDATED
 HOW = {"rounds": 5, "min_seconds": 0.05}
 MOST_PROCESSES = 8  # at once: torch.compile takes some GB of memory in each
 COMPILING = 0.66  # of the time, at most, for torch.compile
+WINDOW = 2.0  # seconds of energy's window
 
 
 @dataclass(frozen=True)
 class Task:
-    """A measurement while a process has the GPU: a network in a storage type and layout, at a batch."""
-
     name: str
     dtype: str
     layout: str
@@ -64,7 +57,6 @@ class Task:
         return self.network().summary()
 
     def network(self) -> Network:
-        """The table."""
         return networks.network(self.name, self.batch, self.layout, self.dtype)
 
     def calibration(self) -> Mapping[str, Any] | None:
@@ -83,11 +75,7 @@ def _calibrated(task: Task) -> Mapping[str, Any]:
 
 
 def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
-    """The tasks in order, the first batch's before the next: by network, float32 before float16.
-
-    runs: whose networks are left out that have times of ours and of a peer. Raises NetworkError for an unknown name,
-    with the nearest.
-    """
+    """The tasks in order, without those of which these runs have times of ours and of a peer. Raises NetworkError."""
     rows = [row for run in runs for row in run.sections.get("networks", ()) if row.get("speedup_vs_peer")]
     known = {Task(row["network"], row["dtype"], row["layout"], row["batch"]) for row in rows}
     inside = itertools.product(options.batch, options.layout, options.network, options.dtype)
@@ -95,14 +83,8 @@ def plan(options: Any, runs: Sequence[records.Record] = ()) -> list[Task]:
     return [one for one in found if one not in known]
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
-
-
 def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> dict[str, list[Any]]:
-    """Rows of a record's parts, and notes, of all of a network, while this process has the GPU.
-
-    options: "gpu", of the planner; "last", stages tried; "energy", seconds or None. compiled: timing.measure's.
-    """
+    """Rows of a record's parts, and notes. compiled: as timing.measure takes it."""
     network = task.network()
     row: dict[str, Any] = {
         "network": task.name, "batch": task.batch, "dtype": task.dtype, "layout": task.layout,
@@ -117,17 +99,18 @@ def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> di
             (what, why), *others = tuned.failures.items()
             more = f", and {len(others)} more" if others else ""
             made["notes"].append(f"{task.name}, batch {task.batch}, {task.dtype}: not timed: {what}: {why}{more}.")
-        models = prepare(task, options["gpu"], tuned.times)
-        found = [f"{what}: {wrong}" for what, model in models.items() if (wrong := wrong_before(model))]
-        if found:
-            raise Wrong("; ".join(found))
+        how = {"times": tuned.times, "calibration": task.calibration()}
+        models = {"apart": inference.prepare(ready, **how)}
+        pieces = selection.decide(ready, options["gpu"], times=tuned.times).pieces
+        if any(len(piece) > 1 for piece in pieces):  # some pair pays
+            models["fused"] = inference.prepare(ready, None, pieces, **how)
+        check(models)
         timed = {what: baselines.time_graph(model.graph, **HOW) for what, model in models.items()}
         best = min(timed, key=lambda what: timed[what].median_us)
         compared = timing.measure(models[best], compiled=compiled, **HOW)
         timed[best] = compared.ours
         plain = {what: baselines.time_graph(model.plain, **HOW) for what, model in models.items() if model.port}
-        if wrong := wrong_after(models):
-            raise Wrong(wrong)
+        check(models, 1, ", on a fresh image")
         row |= times(models, timed, compared.baselines, plain)
         row |= {"peer_dtype": "float16"} if task.dtype == "int8" else {}
         shape = {"network": task.name, "N": task.batch, "layout": task.layout, "resolution": network.resolution}
@@ -137,23 +120,12 @@ def measure(task: Task, options: Mapping[str, Any], compiled: Any = False) -> di
     except Wrong as error:
         row["failure"] = f"WRONG: {error}"
     except Exception as error:
-        traceback.print_exc()
-        row["failure"] = said(error)
+        row["failure"] = told(error)
     return made
 
 
 class Wrong(Exception):
     """A model whose output is off: it has no time."""
-
-
-def prepare(task: Task, gpu: str, times: selection.Times) -> dict[str, inference.Model]:
-    """Models by these times: "apart", and "fused" if any pair pays."""
-    network, calibration = task.ready(), task.calibration()
-    pieces = selection.decide(network, gpu, times=times).pieces
-    models = {"apart": inference.prepare(network, times=times, calibration=calibration)}
-    if any(len(piece) > 1 for piece in pieces):
-        models["fused"] = inference.prepare(network, None, pieces, times=times, calibration=calibration)
-    return models
 
 
 def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
@@ -169,80 +141,58 @@ def kernels(network: Network, times: selection.Times) -> list[dict[str, Any]]:
     return list(made.values())
 
 
-def wrong_before(model: inference.Model) -> str:
-    """The error of a model: at batch 1 step by step, else with its output; "" if nothing."""
-    image = images.random_image(model.network)
-    if model.network.batch == 1:
-        found = comparison.compare(model, image)
-        return "" if found.ok else found.summary()
-    return _wrong_whole(model, image)
-
-
-def wrong_after(models: Mapping[str, inference.Model]) -> str:
-    """The error of the models' outputs for a fresh image, when they have been timed; "" if nothing."""
+def check(models: Mapping[str, inference.Model], seed: int = 0, when: str = "") -> None:
+    """Raises Wrong if an output is off, at batch 1 and seed 0 if one of a step is."""
     for what, model in models.items():
-        if wrong := _wrong_whole(model, images.random_image(model.network, seed=1)):
-            return f"{what}, on a fresh image: {wrong}"
-    return ""
-
-
-def _wrong_whole(model: inference.Model, image: Any) -> str:
-    error, theirs, _ = comparison.whole(model, image)
-    near = comparison.near(error, theirs, model.quantised is not None)
-    return "" if near else f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+        image = images.random_image(model.network, seed=seed)
+        if model.network.batch == 1 and seed == 0:
+            found = comparison.compare(model, image)
+            ok, wrong = found.ok, found.summary()
+        else:
+            error, theirs, _ = comparison.whole(model, image)
+            ok = comparison.near(error, theirs, model.quantised is not None)
+            wrong = f"the output is off by {error:.1e}, PyTorch's by {theirs:.1e}"
+        if not ok:
+            raise Wrong(f"{what}{when}: {wrong}")
 
 
 def times(
     models: Mapping[str, inference.Model], timed: Mapping[str, Timing], ran: Sequence[baselines.Baseline],
     plain: Mapping[str, Timing],
 ) -> dict[str, Any]:  # fmt: skip
-    """A row's times, ours and the fastest peer's, and what our models are made of. plain: of those whose kernels
-    overlap, with one after the other.
-    """
-    made: dict[str, Any] = {}
+    """A row's times, and what our models are made of. plain: of those whose kernels overlap, one after the other."""
+    *_, last = models.values()
+    pairs = sum(step.stage is not None and len(step.layers) > 1 for step in last.steps)
+    made = {"pairs": pairs, "operations": last.launches[1], "cold": timed["apart"].cold}
     for what, model in models.items():
         made |= {
             f"{what}_us": timed[what].median_us, f"{what}_p10_us": timed[what].p10_us,
             f"{what}_p90_us": timed[what].p90_us, "kernels" if what == "apart" else "fused_kernels": model.launches[0],
             f"{what}_launches": model.order, f"{what}_plain_us": plain.get(what, timed[what]).median_us,
         }  # fmt: skip
-    last = list(models.values())[-1]
-    made |= {
-        "pairs": sum(step.stage is not None and len(step.layers) > 1 for step in last.steps),
-        "operations": last.launches[1],
-        "cold": timed["apart"].cold,
-    }
     return made | beside(ran, min(one.median_us for one in timed.values()))
 
 
 def energies(model: inference.Model, peer: baselines.Baseline | None, seconds: float) -> dict[str, Any]:
-    """J an image of ours and of the peer's graph; or why not."""
     made: dict[str, Any] = {}
-    batch = model.network.batch
+
+    def add(whose: str, graph: Any) -> None:
+        found = energy.of_graph(graph, per_launch=model.network.batch, seconds=seconds)
+        values = {"joules": found.per_run, "watts": found.watts, "window_s": found.seconds}
+        made.update({whose + name: value for name, value in (values | {"rest_watts": found.rest_watts}).items()})
+
     try:
-        made |= _energy("", energy.of_graph(model.graph, per_launch=batch, seconds=seconds))
+        add("", model.graph)
         if peer is not None:
             with timing.baseline_graph(model, peer.name) as (graph, _):
-                made |= _energy("peer_", energy.of_graph(graph, per_launch=batch, seconds=seconds))
+                add("peer_", graph)
     except Exception as error:  # the times stay
         made["energy_failure"] = said(error)
     return made
 
 
-def _energy(whose: str, found: energy.Energy) -> dict[str, float]:
-    return {
-        f"{whose}joules": found.per_run, f"{whose}watts": found.watts, f"{whose}window_s": found.seconds,
-        f"{whose}rest_watts": found.rest_watts,
-    }  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------------------ processes
-
-
 def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: Mapping[str, Any]) -> None:
-    """A process: takes tasks, compiles our kernels, one process at a time (the lock `kernels`), and measures while it
-    holds the GPU. With torch.compile, beside ours, all compile before anything is timed, until options["until"].
-    """
+    """A process: compiles our kernels, one process at a time (the lock `kernels`), beside torch.compile's."""
     calls = {}
 
     def compile_ours(network: Network) -> None:
@@ -271,11 +221,7 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, kernels: Any, options: 
         results.put(answer)
 
 
-# ------------------------------------------------------------------------------------------------------------- command
-
-
 def arguments(given: Sequence[str] | None = None) -> Any:
-    """The command line."""
     parser = Parser(__doc__)
     parser.each("--network", NETWORKS, f"only this ({', '.join(NETWORKS)})")
     parser.each("--dtype", ("float32", "float16"), "storage type (default: the floats)", choices=inference.DTYPES)
@@ -284,7 +230,6 @@ def arguments(given: Sequence[str] | None = None) -> Any:
     parser.add_argument("--last", type=whole(1), default=2, help="stages a layer or pair (default: %(default)s)")
     parser.add_argument("--compiled", action="store_true", help="torch.compile too: a minute and more a network")
     parser.add_argument("--energy", action="store_true", help="J an image too, ours and PyTorch's best")
-    parser.add_argument("--window", type=positive, default=2.0, help="seconds of energy's window (%(default)s)")
     parser.tasks(500, min(16, (os.cpu_count() or 3) - 2))
     return parser.parse_args(given)
 
@@ -292,20 +237,18 @@ def arguments(given: Sequence[str] | None = None) -> Any:
 def main(given: Sequence[str] | None = None) -> int:
     options = arguments(given)
 
-    def planned() -> list[Task]:
-        return plan(options, recorded(options))
-
     def how(machine: Any, left: float, count: int) -> Sequence[Any]:
         named = {
             "last": options.last, "compiled": options.compiled, "processes": options.processes,
-            "energy": options.window if options.energy else None, "gpu": "present",
+            "energy": WINDOW if options.energy else None, "gpu": "present",
             "until": time.monotonic() + COMPILING * left,
         }  # fmt: skip
         return CONTEXT.Barrier(count), CONTEXT.Lock(), named
 
     compiled = "torch.compile was tried too" if options.compiled else "torch.compile was not tried"
     return record(
-        "record_networks", options, planned, work, "networks", how, lambda run: tables.networks([run]),
+        "record_networks", options, lambda: plan(options, recorded(options)), work, "networks", how,
+        lambda run: tables.networks([run]),
         [f"networks: the last {options.last} stages that take a layer or pair were timed; {compiled}."],
         most=MOST_PROCESSES, threads=2, quick=True, daemon=False,  # they have processes of their own
     )  # fmt: skip

@@ -1,34 +1,31 @@
 """Models of one's own beside torch.compile: ``python benchmarks/record_own.py [FOLDER]``.
 
-torchvision's networks, untrained, through `inference.own.from_torch`: in float16, at batch 1 and 32, of 224 x 224. Each
-layer of ours is held against float64 first, and the whole as `infer FILE.py:MAKE` does; then ours and PyTorch's model,
-as they are and through torch.compile (its default), are timed as CUDA graphs.
+torchvision's networks, untrained, through `inference.own.from_torch`, of 224 x 224. Each layer of ours is held against
+float64 first, and the whole as `infer FILE.py:MAKE` does; then ours and PyTorch's model, as they are and through
+torch.compile (its default), are timed as CUDA graphs.
 
 Writes one record into FOLDER (the project's own if none is given): the section `own`. Networks compile in processes of
-their own, before any is timed; one at a time uses the GPU. Exit status 1 if a result was wrong or nothing was measured.
+their own, before any is timed.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recording import CONTEXT, Parser, ahead, beside, record, said, tell
+from recording import CONTEXT, Parser, ahead, beside, record, tell, told
 from tables import networks as tables
 
 from dwlab import inference
 from dwlab.text.commandline import whole
 
-NETWORKS = (
+NETWORKS = (  # functions of torchvision.models, and a width
     "mobilenet_v2", "mobilenet_v2 0.5", "mobilenet_v3_small", "mobilenet_v3_large", "mnasnet1_0", "efficientnet_b0",
     "convnext_tiny", "shufflenet_v2_x1_0",
 )  # fmt: skip
-"""Functions of torchvision.models, and a width."""
 PIXELS = 224
 
 
@@ -79,44 +76,39 @@ def prepared(task: Task, batch: int, processes: int) -> dict[str, Any]:
         try:
             with torch.inference_mode(), same_precision():  # as when it is timed: torch.compile compiles for these
                 call()
-        except Exception:  # `measure` meets it again, and says so
-            traceback.print_exc()
+        except Exception as error:  # `measure` meets it again, and says so
+            told(error)
         tell(f"{task.name}, batch {batch}: {name}")
     with torch.inference_mode():
         return {"own": made, "compared": own.compare(made, model, x), "calls": calls}
 
 
 def measure(task: Task, batch: int, ready: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Rows of a record's parts, while this process has the GPU."""
     from dwlab.inference import own
 
-    made = ready["own"]
+    made, compared = ready["own"], ready["compared"]
     row = {"network": f"torchvision {task.name}", "batch": batch, "dtype": task.dtype, "layout": made.network.layout,
            "resolution": PIXELS}  # fmt: skip
     found: dict[str, list[Any]] = {"own": [row], "peers": []}
     try:
-        compared, steps = ready["compared"], made.plan.to_dict()
         row |= {"kernels": len(made.chains), "pairs": sum(len(one) > 1 for one in made.chains),
-                "operations": len(steps["pytorch"]), "error": compared.error,
+                "operations": len(made.plan.to_dict()["pytorch"]), "error": compared.error,
                 "torch_error": compared.torch_error}  # fmt: skip
         if not compared.ok:
             row["failure"] = f"WRONG: {compared.summary()}"
             return found
         timed = own.measure(ready["calls"])
         shape = {"network": row["network"], "N": batch, "layout": row["layout"], "resolution": PIXELS}
-        found["peers"] += [one.to_dict() | {"path": "forward", "dtype": task.dtype, "shape": shape}
-                           for one in timed.baselines]  # fmt: skip
-        us = timed.ours.median_us
+        shown, us = {"path": "forward", "dtype": task.dtype, "shape": shape}, timed.ours.median_us
+        found["peers"] += [one.to_dict() | shown for one in timed.baselines]
         row |= {"time_us": us, "p10_us": timed.ours.p10_us, "p90_us": timed.ours.p90_us, "cold": timed.ours.cold}
         row |= beside(timed.baselines, us)
     except Exception as error:
-        traceback.print_exc()
-        row["failure"] = said(error)
+        row["failure"] = told(error)
     return found
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, options: Mapping[str, Any]) -> None:
-    """A process: compiles its networks while others do, then measures while it holds the GPU."""
     import torch
 
     torch.cuda.init()
@@ -127,14 +119,14 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, options: Mapping[str, A
             ready[task, batch] = prepared(task, batch, options["processes"])
 
     for task in ahead(tasks, prepare, gpu, start, options["until"]):
-        answers = []
+        answer: dict[str, list[Any]] = {"own": [], "peers": []}
         with gpu:
             for batch in task.batches:
-                answers.append(measure(task, batch, ready.pop((task, batch))))
+                for part, rows in measure(task, batch, ready.pop((task, batch))).items():
+                    answer[part] += rows
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()
-        parts = ("own", "peers")
-        results.put({part: list(itertools.chain(*(one[part] for one in answers))) for part in parts})
+        results.put(answer)
 
 
 def main() -> int:
@@ -145,16 +137,15 @@ def main() -> int:
     parser.tasks(500, 8)
     options = parser.parse_args()
 
-    def planned() -> list[Task]:
-        return [Task(name, dtype, tuple(options.batch)) for name in options.network for dtype in options.dtype]
+    tasks = [Task(name, dtype, tuple(options.batch)) for name in options.network for dtype in options.dtype]
 
     def how(machine: Any, left: float, count: int) -> Any:
         return CONTEXT.Barrier(count), {"processes": 2, "until": time.monotonic() + 0.7 * left}
 
-    return record("record_own", options, planned, work, "networks", how, lambda run: tables.own([run]),
+    return record("record_own", options, lambda: tasks, work, "networks", how, lambda run: tables.own([run]),
                   ["own: torch.compile as it comes, without its search; norms have the means of random images; "
                    "layer_scale is 0.1."],
-                  most=8, threads=2, quick=True, daemon=False)  # fmt: skip
+                  threads=2, quick=True, daemon=False)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,27 +1,26 @@
 """Checks and measures this machine's GPU in one go, and records it: ``python benchmarks/record_run.py [FOLDER]``.
 
 Runs the doctor, the tests that need a GPU, and the study of every path: all stages at the paper's shape with the
-hardware's counters, and at seven other shapes, and with rows of 16 bits, the stages that are meant for copy speed,
-with PyTorch as the peer where it is installed. Then copies of several sizes: the copy bandwidth is measured with
-hundreds of MB, and a launch that moves less does not reach it, copy or not (records.copy_us). Writes one new record
-into FOLDER (the project's own records if none is given), with what the tests said of interpreter and GPU, and prints
-its tables last. Exit status 1 if any step failed. In a checkout without .git, set DWLAB_REVISION to the git revision.
+hardware's counters, and at seven other shapes, and with rows of 16 bits, the stages that are meant for copy speed.
+Then copies of several sizes: a launch that moves less than hundreds of MB does not reach the copy bandwidth
+(records.copy_us). Writes one new record into FOLDER (the project's own records if none is given), with what the tests
+said of interpreter and GPU. Exit status 1 if any step failed. In a checkout without .git, set DWLAB_REVISION to the
+git revision.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recording import ROOT, Parser, needs_gpu, tell
+from recording import ROOT, Parser, needs_gpu, outcomes, tell
 from tables import stages as tables
 
 from dwlab import problems, records, study
@@ -32,15 +31,9 @@ from dwlab.text.commandline import positive
 
 # The paper's shape, padding on both sides, a short filter on long rows, odd sizes: all near 805 MB, above any L2.
 SHAPES = (
-    "paper",
-    "16384,128,48,48,same",
-    "786,128,1000,15",
-    "16381,127,47,31,same",
-    "12288,128,64,48",
-    "16384,128,48,3",
-    "4096,128,192,48",
-    "49152,128,16,48",
-)
+    "paper", "16384,128,48,48,same", "786,128,1000,15", "16381,127,47,31,same", "12288,128,64,48", "16384,128,48,3",
+    "4096,128,192,48", "49152,128,16,48",
+)  # fmt: skip
 MEGABYTES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 805)
 LAST_OF_THE_PAPER = 4  # the order of warp_tiled: stages beyond it are meant for copy speed
 # Test function -> what it compares, for the record.
@@ -59,27 +52,10 @@ def step(title: str, *command: str) -> tuple[str, int, float]:
     return title, status, time.monotonic() - started
 
 
-def outcomes(junit: Path) -> list[tuple[str, str, str]]:
-    """Outcomes in pytest's XML: (test function, its parameter, "passed", "failed" or "skipped"); empty without it."""
-    try:
-        root = ElementTree.parse(junit).getroot()
-    except (OSError, ElementTree.ParseError):
-        return []
-    found = []
-    for case in root.iter("testcase"):
-        match = re.match(r"([^\[]+)(?:\[(.*)\])?$", case.get("name", ""), re.DOTALL)
-        kinds = {child.tag for child in case}
-        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        found.append((match[1], match[2] or "", outcome))
-    return found
-
-
-def comparisons(tests: Sequence[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """Rows of the record's section."""
+def comparisons(tests: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = []
     for test, name in COMPARED.items():
-        ended = [outcome for function, _, outcome in tests if function == test]
-        if ended:
+        if ended := [one for id, one in tests.items() if id.partition("[")[0].endswith(f"::{test}")]:
             rows.append({"name": name} | {kind: ended.count(kind) for kind in ("passed", "failed", "skipped")})
     return rows
 
@@ -94,8 +70,7 @@ def chosen(todo: Sequence[Any], shape: Any, main: bool) -> list[Any]:
 
 
 def copies(present: Any, megabytes: Sequence[float] = MEGABYTES) -> list[dict[str, Any]]:
-    """Rows of the section `copies`: of each size, read and written together, the fastest of three ways to copy it,
-    among buffers that together exceed the L2 three times."""
+    """Rows of the section `copies`: of each size, read and written together, the fastest of three ways to copy it."""
     rows, l2 = [], present.l2_bytes or 0
     for mb in megabytes:
         half = max(1, round(mb * 1e6 / 2 / device.CHUNK_BYTES)) * device.CHUNK_BYTES
@@ -108,13 +83,10 @@ def copies(present: Any, megabytes: Sequence[float] = MEGABYTES) -> list[dict[st
     return rows
 
 
-def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float, quick: bool) -> tuple[Any, list[str]]:
-    """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds.
-
-    quick: few rounds, no peers.
-    """
+def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float) -> tuple[Any, list[str]]:
+    """The study of all shapes, with notes on what it leaves out: no shape begins after so many seconds."""
     started = time.monotonic()
-    bench = study.GpuBench(quick=quick)
+    bench = study.GpuBench()
     tell("ceilings measured")
     made, left_out = None, []
     for i, shape in enumerate(shapes):
@@ -123,51 +95,43 @@ def measure(shapes: Sequence[Any], todo: Sequence[Any], seconds: float, quick: b
             continue
         here = chosen(todo, shape, i == 0)
         checks = study.Checks(hardware=i == 0)
-        one = study.study(problem=shape, quick=quick, stages=here, bench=bench, checks=checks, runs=[])
+        one = study.study(problem=shape, stages=here, bench=bench, checks=checks, runs=[])
         both = {} if made is None else {"rows": made.rows + one.rows, "baselines": made.baselines + one.baselines}
         made = one if made is None else replace(made, **both)
         tell(f"{shape}: {len(here)} stages")
     date = made.environment["date"]  # one record has one date
     rows = [replace(row, measured=replace(row.measured, date=date)) if row.measured else row for row in made.rows]
-    notes = []
-    if len(shapes) > 1:
-        notes.append(
-            f"At shapes other than {shapes[0]} only the stages beyond warp_tiled and the last that is for the shape "
-            "were timed."
-        )
-    if left_out:
-        notes.append(f"Left out after {seconds:g} s: {'; '.join(left_out)}.")
+    few = "only the stages beyond warp_tiled and the last that is for the shape were timed."
+    notes = [f"At shapes other than {shapes[0]} {few}"]
+    notes += [f"Left out after {seconds:g} s: {'; '.join(left_out)}."] * bool(left_out)
     return replace(made, rows=tuple(rows)), notes
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="one small shape, few rounds, no peers: to try it out")
     parser.add_argument("--no-tests", action="store_true", help="leave out the doctor and the tests on the GPU")
     parser.each("--path", problems.PATHS, "only this path", choices=problems.PATHS)
     parser.add_argument("--seconds", type=positive, default=300, help="no new shape after so long (%(default)s)")
     options = parser.parse_args(given)
     folder = needs_gpu(options.folder)
-    steps, tests = [], []
+    steps, tests = [], {}
     if not options.no_tests:
         with tempfile.TemporaryDirectory() as temporary:
             junit = Path(temporary) / "tests.xml"
             steps.append(step("doctor", "-m", "dwlab", "doctor"))
             how = ("-q", "-ra", "-p", "no:cacheprovider", f"--junitxml={junit}")
             steps.append(step("tests on the GPU", "-m", "pytest", *how, "tests/test_gpu.py"))
-            tests = outcomes(junit)
+            with contextlib.suppress(OSError, SyntaxError):  # no file, or half of one
+                tests = outcomes(junit)
 
     print("\n=== study", flush=True)
     started = time.monotonic()
     todo = [stage for path in options.path for stage in registry.stages("depthwise1d", path=path)]
-    shapes = [study.QUICK_PROBLEM]
-    if not options.quick:
-        shapes = [problems.problem(shape) for shape in SHAPES]
-        shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
-    made, notes = measure(shapes, todo, options.seconds, options.quick)
+    shapes = [problems.problem(shape) for shape in SHAPES]
+    shapes += [replace(problems.PAPER, dtype=dtype) for dtype in ("float16", "bfloat16")]
+    made, notes = measure(shapes, todo, options.seconds)
     print(made.table())
-    sections = {"comparisons": comparisons(tests)} if tests else {}
-    sections |= {} if options.quick else {"copies": copies(machine.present())}
+    sections = {"copies": copies(machine.present())} | ({"comparisons": comparisons(tests)} if tests else {})
     file = made.write(folder, sections=sections, notes=notes)
     steps.append(("study", 0 if made.passed else 1, time.monotonic() - started))
 

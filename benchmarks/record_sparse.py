@@ -1,30 +1,23 @@
 """Sparse pointwise stages against libraries and dense kernels: ``python benchmarks/record_sparse.py [FOLDER]``.
 
 Shapes of matrices as the source of the sparse kernels has them (F x C filters, 2,048 to 8,192 pixels), then the
-distinct pointwise layers of MobileNetV1, MobileNetV2, Xception and ProxylessNAS-GPU at batch 1 and 32, those with the
-largest share of their network's bytes first; float16, no bias and no activation, in both layouts; each in several
-patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of pointwise in NHWC;
-theirs: what `sparse_baselines` has, on the same pruned filters. Both sides run in CUDA graphs on several
-sets of buffers, together larger than the L2 as far as 64 sets are. Every result is checked against float64 before a
-time is taken, ours on fresh inputs after it too. Dense stages get the same filters, zeros and all.
+networks' distinct pointwise layers, as record_layers.py has them; float16, no bias and no activation, in both layouts,
+each in several patterns of pruned filters. Ours: every sparse stage but the naive one, and the last dense stages of
+pointwise in NHWC, with the same filters, zeros and all; theirs: what `sparse_baselines` has.
 
 Writes one record into FOLDER (the project's own if none is given): a measurement of each stage, and in the section
-`sparse` a row for each sparse stage with every library's time. Kernels are compiled and inputs made in several
-processes, and one at a time uses the GPU. A way that ends its process, or takes the GPU's context with it, costs that
-problem; another process goes on. Exit status 1 if a result was wrong or nothing was measured.
+`sparse` a row for each sparse stage with every library's time. A way that ends its process, or takes the GPU's context
+with it, costs that problem; another process goes on.
 
 examples: record_sparse.py --seconds 330
           record_sparse.py --missing --seconds 200     what no record has yet
-          record_sparse.py --list                      what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,8 +25,8 @@ from typing import Any
 import numpy as np
 import record_layers
 import sparse_baselines
-from record_layers import candidates, compile_ahead, peer_rows, timed
-from recording import Parser, record, recorded, said, taken
+from record_layers import candidates, peer_rows, timed
+from recording import Parser, beside, compile_ahead, record, recorded, taken, told
 from tables import networks as tables
 
 from dwlab import records, report, study
@@ -71,8 +64,7 @@ def plan(
     patterns: Sequence[str] = (), batches: Sequence[int] = (1, 32), layers: bool = True,
     layouts: Sequence[str] = LAYOUTS,
 ) -> list[Group]:  # fmt: skip
-    """Groups to measure, the most important first. patterns: of all; if none are given PATTERNS and LATER, of layers
-    OF_LAYERS. Maps of an odd number of pixels are left out in NCHW, where only the naive stage takes them."""
+    """Groups, the most important first. In NCHW only the naive stage takes maps of an odd number of pixels."""
     made = []
     for layout, pixels in itertools.product(layouts[::-1], PIXELS):
         sizes = (pixels // ROW, 1) if layout == "NHWC" else (1, pixels // ROW)
@@ -90,17 +82,12 @@ def plan(
 
 
 def known(runs: Sequence[records.Record]) -> set[str]:
-    """Problems that a record has a row of, as text."""
     rows = [row for run in runs for row in run.sections.get("sparse", ()) if row.get("time_us")]
     return {records.shape_text(row["problem"]) for row in rows}
 
 
-# ------------------------------------------------------------------------------------------------------- measuring
-
-
 def stages_of(problem: Pointwise) -> list[Any]:
-    """Our stages that are tried: sparse ones but the naive, `columns` on small products; the last dense ones, `split`
-    for few pixels alone."""
+    """Our stages that are tried, `columns` on small products and `split` for few pixels alone."""
     found = [stage for stage in candidates(problem, 0) if stage.order > 1]
     if problem.op == "sparse":
         small = problem.N * problem.H * problem.W * problem.F * problem.C <= MULTIPLY_ADDS
@@ -109,35 +96,30 @@ def stages_of(problem: Pointwise) -> list[Any]:
 
 
 def row_of(
-    group: Group, stage: Any, timed: timing.Timing | str, theirs: Mapping[str, float], ours: Mapping[str, float],
-    names: Mapping[str, str], copy_gbps: float,
+    group: Group, stage: Any, timed: timing.Timing | str, best: Mapping[str, baselines.Baseline],
+    ours: Mapping[str, float], copy_gbps: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row of the section `sparse`. theirs: library -> µs; ours: dense stage -> µs; names: library -> its way."""
-    problem = group.problem
+    """A row of the section `sparse`. best: library -> its fastest way; ours: dense stage -> µs."""
+    problem, theirs = group.problem, {name: one.time.median_us for name, one in best.items()}
     nbytes = problem.compulsory_bytes()
     made = {
         "op": "sparse", "path": "forward", "stage": stage.name if stage else None, "layer": report.layer_text(problem),
         "batch": problem.N, "dtype": problem.dtype, "problem": records.describe_problem(problem),
         "pattern": problem.pattern, "sparsity": problem.form.sparsity, "networks": group.where,
         "compulsory_bytes": nbytes, "copy_bound_us": nbytes / copy_gbps / 1e3,
-        "peers": dict(theirs), "dense": dict(ours),
+        "peers": theirs, "dense": dict(ours),
     }  # fmt: skip
     if isinstance(timed, str):
         return made | {"failure": timed}
     us = timed.median_us
     made |= {"time_us": us, "p10_us": timed.p10_us, "p90_us": timed.p90_us, "cold": timed.cold}
     made["speedups"] = {name: other / us for name, other in {**theirs, **ours}.items()}
-    if theirs:
-        first = min(theirs, key=theirs.__getitem__)
-        made |= {"peer": names[first], "peer_time_us": theirs[first], "speedup_vs_peer": theirs[first] / us}
-    return made
+    return made | (beside(list(best.values()), us) if best else {})
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A group made ready without the GPU: kernels compiled, and two inputs made, the second the first's filters with x
-    moved on; of dense stages the same. filters: (F, C), zeros and all.
-    """
+    """A group made ready without the GPU: kernels compiled, and two inputs made. filters: (F, C), zeros and all."""
 
     stages: list[Any]
     inputs: list[dict[str, np.ndarray]]
@@ -148,12 +130,10 @@ class Ready:
 
 
 def prepare(group: Group) -> Ready:
-    """All that `measure` takes."""
     problem, dense = group.problem, replace(dense_layer(group.problem), layout="NHWC")
     stages, dense_stages = stages_of(problem), stages_of(dense)
-    for stage, one in [*((stage, problem) for stage in stages), *((stage, dense) for stage in dense_stages)]:
-        with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-            compile_ahead(stage, one)
+    for stage in (*stages, *dense_stages):
+        compile_ahead(stage, problem if stage.op == "sparse" else dense)
     first = problem.inputs("forward", seed=2026)
     filters = np.ascontiguousarray(problem.filters(first), np.float16)
     x = first["x"].reshape(-1)  # moved on all of it differs, and random numbers take long to make
@@ -164,7 +144,6 @@ def prepare(group: Group) -> Ready:
 
 
 def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list[Any]]:
-    """All of a group. Others may use the GPU while results of ours are checked."""
     import torch
 
     def verify(out: dict[str, Any]) -> str:
@@ -187,27 +166,21 @@ def measure(group: Group, bench: study.GpuBench, ready: Ready) -> dict[str, list
             ran = sparse_baselines.measure(problem, sets, verify, cold=on.cold, **HOW)
             sets = w = None
     torch.cuda.empty_cache()  # other processes want the memory
-    best = sparse_baselines.fastest_of_each(ran)
-    theirs = {name: one.time.median_us for name, one in best.items()}
-    names = {name: one.name for name, one in best.items()}
-    rows = []
+    best, rows = sparse_baselines.fastest_of_each(ran), []
     for stage, one in found.items() or [(None, "no stage takes it")]:
         if isinstance(one, timing.Timing):
             row = study.measurement(stage, problem, one, copy_gbps, note=group.where)
             measured.append(study.with_baseline(row, baselines.fastest(ran)))
         elif stage is not None:
             one = f"WRONG: {one}"
-        rows.append(row_of(group, stage, one, theirs, ours, names, copy_gbps))
+        rows.append(row_of(group, stage, one, best, ours, copy_gbps))
     if wrong:
         rows[0]["failure"] = "; ".join([*filter(None, [rows[0].get("failure")]), *wrong])
     return {"measurements": [row.to_dict() for row in measured], "sparse": rows, "peers": peer_rows(problem, ran)}
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
-    """A process: takes groups until there are none, compiles, and measures while it has the GPU.
-
-    It leaves when its context is gone: nothing runs in it any more.
-    """
+    """A process, which leaves when its context is gone: nothing runs in it any more."""
     import torch
 
     bench = study.GpuBench(machine=machine, how=HOW, alone=gpu, few=True)
@@ -217,8 +190,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
             made = measure(group, bench, prepare(group))
             torch.cuda.synchronize()
         except Exception as error:
-            traceback.print_exc()
-            row = row_of(group, None, f"WRONG: {said(error)}", {}, {}, {}, machine.ceilings.copy_gbps)
+            row = row_of(group, None, f"WRONG: {told(error)}", {}, {}, machine.ceilings.copy_gbps)
             made = {"measurements": [], "peers": [], "sparse": [row]}
         results.put(made)
         try:
@@ -227,9 +199,6 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine) -> None:
             results.close()
             results.join_thread()
             os._exit(1)  # what would be freed on the usual way out fails, too, and PyTorch aborts
-
-
-# ---------------------------------------------------------------------------------------------------------- command
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -242,9 +211,8 @@ def main(given: Sequence[str] | None = None) -> int:
     options = parser.parse_args(given)
 
     def planned() -> list[Group]:
-        groups = plan(
-            [str(pattern(one)) for one in options.pattern], options.batch, not options.matrices, options.layout
-        )
+        patterns = [str(pattern(one)) for one in options.pattern]
+        groups = plan(patterns, options.batch, not options.matrices, options.layout)
         there = known(recorded(options))
         return [group for group in groups if records.shape_text(group.problem) not in there]
 

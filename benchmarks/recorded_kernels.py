@@ -2,8 +2,8 @@
 
 Git and a compiler are. Where a stage's sources are others than those that dwlab/records/kernels.csv.xz names, the tree
 named there and today's compile the kernel of every recorded problem, with the tile that it had there. Where PTX and
-launch are the same the table says so, and records of it are of today's kernel; the other problems are its exceptions. A
-stage all of whose problems differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
+launch are the same, records are of today's kernel; the other problems are its exceptions. A stage all of whose problems
+differ is a new kernel. Names, comments and the like need none of it: kernels/digests.py.
 
 --against REVISION compares the recorded problems and tiles of two trees, and writes nothing; --share 0.1 a tenth of
 them, drawn from the seed, of each stage and storage type at least one.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import io
 import json
 import lzma
@@ -43,7 +42,6 @@ Job = Mapping[str, Any]
 
 
 def git(*arguments: str) -> bytes:
-    """What git says. Raises RuntimeError with its words."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace").strip() or f"git {arguments[0]} failed")
@@ -78,7 +76,6 @@ def recorded(stage: str, kernel: str | None = None) -> list[Job]:
 
 
 def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
-    """A share of the jobs, of each stage and storage type at least one."""
     if share >= 1:
         return list(jobs)
     kinds: dict[Any, list[Job]] = {}
@@ -88,15 +85,9 @@ def drawn(jobs: Sequence[Job], share: float, seed: int) -> list[Job]:
     return [job for ones in kinds.values() for job in draw.sample(ones, max(1, round(share * len(ones))))]
 
 
-# ------------------------------------------------------------------------------------------------- in a tree's process
-
-
 def child(root: str) -> int:
     """Compiles what standard input lists, by the package in a folder; writes code and tile, or why there is none."""
-    spec = importlib.util.spec_from_file_location("digests_of_today", ROOT / "dwlab" / "kernels" / "digests.py")
-    today = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = today
-    spec.loader.exec_module(today)
+    of_code = digests.of_code  # today's
     for name in [name for name in sys.modules if name.partition(".")[0] == "dwlab"]:
         del sys.modules[name]
     sys.path.insert(0, root)
@@ -121,7 +112,7 @@ def child(root: str) -> int:
                 stage = stage.with_config(TileConfig(**job["tile"]))
             how = stage.launch(problem)
             ptx = inspect.compile(stage, problem=problem, cc=CC).ptx
-            code = today.of_code(ptx, [how.grid, how.block, how.scalars, how.shared_bytes, how.zero, how.parts])
+            code = of_code(ptx, [how.grid, how.block, how.scalars, how.shared_bytes, how.zero, how.parts])
             print(json.dumps({"code": code, "tile": vars(own) if own else None}), flush=True)
         except Exception as error:  # whatever an old revision raises of what it does not know
             print(json.dumps({"why": f"{type(error).__name__}: {error}".splitlines()[0]}), flush=True)
@@ -129,7 +120,6 @@ def child(root: str) -> int:
 
 
 def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """What `child` says of each by the package below `root`."""
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     environment = os.environ | {"PYTHONPATH": path, "DWLAB_TARGET": "simulated"}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", str(root)]
@@ -140,8 +130,6 @@ def compiled(root: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def compared(before: Path, after: Path, jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, str]]:
-    """Each job, and how the two trees differ in it: "" if their machine code and launch are the same."""
-
     def both(part: Sequence[Job]) -> list[tuple[Job, str]]:
         was = compiled(before, part)
         now = compiled(after, [job | {"tile": one.get("tile")} for job, one in zip(part, was, strict=True)])
@@ -164,28 +152,12 @@ def differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return "" if was["tile"] == now["tile"] else OTHER_TILE
 
 
-# ---------------------------------------------------------------------------------------------------------- the table
-
-
 def read() -> list[dict[str, str]]:
     return records.csv_rows(digests.TABLE)
 
 
-def write(rows: Sequence[Mapping[str, str]]) -> None:
-    rows = sorted(rows, key=lambda row: (row["stage"], row["kernel"]))
-    if rows == read():
-        return
-    with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
-        table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-
-
 def update(folder: Path, processes: int, share: float, seed: int) -> int:
-    """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown.
-
-    folder: where trees of commits are, or are put.
-    """
+    """Brings the table up to date with the sources of this tree; returns for how many stages none could be shown."""
     commit, failed = git("rev-parse", "--short", "HEAD").decode().strip(), 0
     rows, known = [], {one.id for one in registry.stages()}
     for row in read():
@@ -207,7 +179,12 @@ def update(folder: Path, processes: int, share: float, seed: int) -> int:
     for new in known - {row["stage"] for row in rows}:  # its sources are its kernel, until they are changed
         now = source(new, ROOT)
         rows.append(dict(zip(digests.FIELDS, (new, now, now, "", "no record of it", commit), strict=True)))
-    write(rows)
+    rows.sort(key=lambda row: (row["stage"], row["kernel"]))
+    if rows != read():
+        with lzma.open(digests.TABLE, "wt", encoding="utf-8", newline="") as stream:
+            table = csv.DictWriter(stream, digests.FIELDS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
     return failed
 
 
@@ -225,10 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dwlab-") as temporary:
         if not options.against:
             return update(Path(temporary), options.processes, options.share, options.seed)
-        given = Path(options.against).absolute()
-        if not (given / "dwlab").is_dir():
-            given = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
-        before = given
+        before = Path(options.against).absolute()
+        if not (before / "dwlab").is_dir():
+            before = tree(Path(temporary), git("rev-parse", options.against).decode().strip())
         asked = options.stage or [one.id for one in registry.stages()]
         others = [one for one in asked if source(one, before) not in ("", source(one, ROOT))]
         jobs = drawn([job for one in others for job in recorded(one)], options.share, options.seed)

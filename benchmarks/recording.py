@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,19 +30,14 @@ from dwlab.records import writing  # noqa: E402
 from dwlab.text.commandline import positive, whole  # noqa: E402
 from dwlab.tuning.worker import GpuLock  # noqa: E402
 
-CONTEXT = multiprocessing.get_context("spawn")
-"""How processes begin; locks and barriers that they share are made by it, too."""
-
+CONTEXT = multiprocessing.get_context("spawn")  # makes the locks and barriers that processes share, too
 BEGAN = time.monotonic()  # as this process did
 SAVED = 20.0  # seconds between two writings of a record
 LINGER = 60.0  # seconds that is waited for a process which runs torch.compile when the time for that is over
 
 
-# ------------------------------------------------------------------------------------------------------- command line
-
-
 class _Each(argparse.Action):
-    """An option that may be repeated; its default is a list, which the first one replaces."""
+    """An option whose default is a list, which the first one given replaces."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         given = getattr(namespace, self.dest)
@@ -61,11 +57,9 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("folder", nargs="?", type=Path, default=folder, help="where the record goes")
 
     def each(self, name: str, default: Sequence[Any], text: str, **more: Any) -> None:
-        """An option that may be repeated."""
         self.add_argument(name, action=_Each, default=list(default), help=f"{text}; may be repeated", **more)
 
     def limits(self, seconds: float, processes: int) -> None:
-        """--seconds and --processes."""
         self.add_argument("--seconds", type=positive, default=seconds, help="stop after so long (default: %(default)s)")
         self.add_argument("--processes", type=whole(1), default=max(1, processes), help="at once")
 
@@ -93,9 +87,6 @@ def needs_gpu(folder: Path, threads: int | None = None) -> Path:
     for name in ("TORCHINDUCTOR_COMPILE_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if threads else ():
         os.environ.setdefault(name, f"{threads}")
     return folder
-
-
-# ---------------------------------------------------------------------------------------------------------- processes
 
 
 def shared(
@@ -146,8 +137,7 @@ def guarded(work: Callable[..., None], tasks: Any, results: Any, *args: Any) -> 
     try:
         work(tasks, results, *args)
     except Exception as error:
-        traceback.print_exc()
-        results.put(said(error))
+        results.put(told(error))
 
 
 def taken(tasks: Any, until: float = math.inf) -> Iterator[Any]:
@@ -185,12 +175,32 @@ def ahead(tasks: Any, prepare: Callable[[Any], None], gpu: Any, start: Any, unti
     return mine
 
 
+def compile_ahead(stage: Any, problem: Any) -> None:
+    """Compiles a stage's kernel without launching it; what does not compile says so when it is launched."""
+    from dwlab.compiler import precompile
+
+    with contextlib.suppress(Exception):
+        stage.kernel_for(problem).compile(precompile.types_of(stage, problem))
+
+
+def outcomes(junit: Path) -> dict[str, str]:
+    """Test -> "passed", "failed" or "skipped", from a file of pytest's --junitxml."""
+    kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+    return {
+        f"{case.get('classname')}::{case.get('name')}": next((kinds[e.tag] for e in case if e.tag in kinds), "passed")
+        for case in ElementTree.parse(junit).iter("testcase")
+    }
+
+
 def said(error: BaseException) -> str:
     """An error in a line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-# -------------------------------------------------------------------------------------------------------------- record
+def told(error: BaseException) -> str:
+    """`said`, with its traceback on stderr."""
+    traceback.print_exception(error)
+    return said(error)
 
 
 def record(
@@ -199,12 +209,12 @@ def record(
     notes: Sequence[str] = (), *, most: int | None = None, threads: int | None = 1, quick: bool = False, **how: Any,
 ) -> int:  # fmt: skip
     """Measures what is planned beside PyTorch, in several processes, and writes one record, which is there with the
-    first answer and replaced every SAVED seconds. The exit status: 2 without a GPU or PyTorch, and for a plan of what
-    there is not; 0 where nothing is to do or all is listed; 1 if a result was wrong or nothing was measured, else 0.
+    first answer and replaced every SAVED seconds; Ctrl-C ends it so, too. The exit status: 2 without a GPU or PyTorch,
+    and for a plan of what there is not; 1 if a result was wrong or nothing was measured, else 0.
 
-    plan: what is asked for. work: as `shared` has it; an answer is the rows of each part of a record, and "notes".
-    given: (machine, seconds that are left, processes) -> what `work` takes beside its queues. shown: the record's
-    table. most: processes, in place of options.processes. threads: of each. quick: ceilings in fewer rounds.
+    work: as `shared` has it; an answer is the rows of each part of a record, and "notes". given: (machine, seconds that
+    are left, processes) -> what `work` takes beside its queues. shown: the record's table. most: processes, in place of
+    options.processes. threads: of each. quick: ceilings in fewer rounds.
     """
     from dwlab.measure import baselines, device
 
@@ -235,17 +245,6 @@ def record(
             (folder / run.file).unlink()
         return newer
 
-    def take(answer: Mapping[str, list[Any]]) -> None:
-        nonlocal run, saved, done
-        for name, rows in answer.items():
-            made.setdefault(name, []).extend(rows)
-        done += 1
-        failed = [row for rows in _sections(answer).values() for row in rows if row.get("failure")]
-        said = [f"{' '.join(map(str, list(row.values())[:5]))}: {row['failure']}" for row in failed]
-        tell("\n        ".join([f"{done} of {len(tasks)}", *answer.get("notes", ()), *said]))
-        if time.monotonic() - saved > SAVED:
-            run, saved = save("Not the whole run."), time.monotonic()
-
     left = options.seconds - (time.monotonic() - BEGAN)
     count = min(most or options.processes, len(tasks))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -254,8 +253,15 @@ def record(
         for one in found:
             if isinstance(one, str):
                 made["notes"].append(f"A process ended early: {one}.")
-            else:
-                take(one)
+                continue
+            for name, rows in one.items():
+                made.setdefault(name, []).extend(rows)
+            done += 1
+            failed = [row for rows in _sections(one).values() for row in rows if row.get("failure")]
+            why = [f"{' '.join(map(str, list(row.values())[:5]))}: {row['failure']}" for row in failed]
+            tell("\n        ".join([f"{done} of {len(tasks)}", *one.get("notes", ()), *why]))
+            if time.monotonic() - saved > SAVED:
+                run, saved = save("Not the whole run."), time.monotonic()
     except KeyboardInterrupt:
         made["notes"].append("The run was interrupted.")
     finally:
@@ -273,7 +279,6 @@ def record(
 
 
 def _sections(made: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Those of an answer, or of all of them."""
     return {name: rows for name, rows in made.items() if name not in ("measurements", "peers", "notes")}
 
 
@@ -296,10 +301,9 @@ def tell(text: str) -> None:
 def written(
     folder: Path, sections: Mapping[str, Any], machine: Any = None, rows: Sequence[Any] = (), **more: Any
 ) -> records.Record:
-    """Writes a run as a new file of a folder, and reads it back.
+    """Writes a run as a new file of a folder, and reads it back. more: what records.writing.write takes.
 
-    machine: with measured ceilings, of runs that measured them; the host's time of a launch is left out, as processes
-    share its cores. more: what records.writing.write takes.
+    machine: with measured ceilings; the host's time of a launch is left out, as processes share its cores.
     """
     from dwlab.gpu import provenance
 

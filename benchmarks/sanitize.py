@@ -2,11 +2,9 @@
 
 For each tool and stage a process of its own runs the stage on small odd shapes, in each storage type that it takes, on
 arrays of exactly their size, and holds the results against float64 (in int8 against integers); many processes at once.
-Under memcheck a fused stage also runs on the networks' pairs of small maps, in each layout that it takes and both
-batches: with as many channels as those have, what a block of threads copies can end behind an array, which few channels
-do not show.
-Writes one record into FOLDER (the project's own if none is given) and prints its table last. Exit status 1 if a stage
-is not clean, 2 where compute-sanitizer or a GPU is missing.
+Under memcheck a fused stage also runs on the networks' pairs of small maps: with as many channels as those have, what a
+block of threads copies can end behind an array. Writes one record into FOLDER (the project's own if none is given).
+Exit status 1 if a stage is not clean, 2 where compute-sanitizer or a GPU is missing.
 """
 
 from __future__ import annotations
@@ -20,13 +18,17 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from recording import BEGAN, Parser, needs_gpu, tell, written
 
-if TYPE_CHECKING:
-    from dwlab.kernels.registry import Stage
-    from dwlab.problems import Problem
+from dwlab import problems, records
+from dwlab.gpu import target
+from dwlab.judge import check
+from dwlab.kernels import registry
+from dwlab.kernels.registry import Stage
+from dwlab.problems import Problem, references
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ERRORS = 97  # compute-sanitizer's exit status for errors found
@@ -41,9 +43,8 @@ SMALL = 7  # longest side of the output of a pair of networks that memcheck sees
 def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
     """Whether a run was clean, and otherwise its first message in one line."""
     lines = [line.removeprefix("=========").strip() for line in done.stdout.splitlines() if "=========" in line]
-    said = [
-        line for line in lines if re.match(r"(Invalid|Uninitialized|Error|Warning|Race|Potential|Program hit)", line)
-    ]
+    kinds = r"(Invalid|Uninitialized|Error|Warning|Race|Potential|Program hit)"
+    said = [line for line in lines if re.match(kinds, line)]
     if done.returncode == 0 and any(re.match(r"(ERROR|RACECHECK) SUMMARY: 0 ", line) for line in lines):
         return True, ""
     if said:
@@ -53,9 +54,6 @@ def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
 
 
 def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    """Runs a stage, by its id, under a tool, in a process of its own."""
-    from dwlab.gpu import target
-
     # CUDA's Python bindings ask the driver for entry points that it may lack: an error of the API, not of a kernel.
     memcheck = ["--report-api-errors", "no"] if tool == "memcheck" else []
     command = [
@@ -71,13 +69,8 @@ def run(tool: str, stage: str, seconds: float) -> subprocess.CompletedProcess[st
 
 
 def problems_of(stage: Stage, tool: str) -> list[Problem]:
-    """Problems that a stage is run on: SHAPES in float32, in other storage types, or ops, its judge's, and small maps.
-
-    The last are for memcheck alone: under racecheck they would take many times as long.
-    """
-    from dwlab import problems
-    from dwlab.judge import check
-
+    """SHAPES in float32, in other storage types, or ops, its judge's, and small maps: those for memcheck alone, as
+    under racecheck they would take many times as long."""
     rows = [problems.problem(shape) for shape in SHAPES] if stage.op == "depthwise1d" else []
     dtypes = [dtype for dtype in stage.dtypes if not rows or dtype != "float32"]
     judged = [problem for dtype in dtypes for problem in check.checked_on(stage, dtype, MOST)]
@@ -97,11 +90,6 @@ def small_maps(stage: Stage) -> list[Problem]:
 
 
 def child(id: str, tool: str) -> int:
-    """Runs a stage on every shape of a tool and compares: WRONG for a result that differs."""
-    import numpy as np
-
-    from dwlab.kernels import registry
-    from dwlab.problems import decode, references
     from dwlab.target import cuda
 
     stage = registry.stage(id)
@@ -115,7 +103,7 @@ def child(id: str, tool: str) -> int:
         wanted = references.reference(problem, stage.path, inputs)
         allowed = references.allowed_error(problem, stage.path, inputs)
         for name, values in wanted.items():
-            found = decode(arrays[name].copy_to_host(), problem.dtype_of(name))
+            found = problems.decode(arrays[name].copy_to_host(), problem.dtype_of(name))
             if not (np.abs(found - values) <= allowed[name]).all():
                 print(f"{stage.id} at {problem}: {name} is wrong", file=sys.stderr)
                 return WRONG
@@ -140,23 +128,15 @@ def main() -> int:
 
     from tables import working
 
-    from dwlab import records
-    from dwlab.kernels import registry
-
     text = subprocess.run(["compute-sanitizer", "--version"], capture_output=True, text=True).stdout
     version = " ".join(["compute-sanitizer", *re.findall(r"[Vv]ersion\s+([\w.]+)", text)[:1]])
-    asked = [
-        stage
-        for stage in registry.stages()
-        if (not options.op or stage.op in options.op) and (not options.path or stage.path in options.path)
-    ]
+    asked = [one for one in registry.stages() if one.op in (options.op or [one.op])]
+    asked = [one for one in asked if one.path in (options.path or [one.path])]
     if not asked:
         parser.error("no stage has that op and path")
     # What no record has of a kernel comes first.
-    known = {
-        (row["tool"], row["stage"], row.get("kernel_sha256"))
-        for row in records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]))[0]
-    }
+    rows, _ = records.newest_rows("sanitizer", lambda row: (row["tool"], row["stage"]))
+    known = {(row["tool"], row["stage"], row.get("kernel_sha256")) for row in rows}
     tasks = [(tool, stage) for tool in options.tool for stage in asked]
     tasks.sort(key=lambda task: (task[0], task[1].id, task[1].digest) in known)
 

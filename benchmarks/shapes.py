@@ -1,25 +1,19 @@
 """Our stages against PyTorch on many shapes of depthwise1d: ``python benchmarks/shapes.py [FOLDER] [--grid]``.
 
-Every stage that takes a shape, on drawn shapes: shapes that nobody chose, B, H, L and K from 1 on, most L odd, one
-channel, one batch entry, few long rows, many short ones, more taps than times, any padding. kernels.dispatch chooses by
-these times from then on (kernels.choices). The table shows its choice against the fastest stage and PyTorch's best.
-
-With --grid what dispatch chooses, on a grid: L from 48 to 16,384, K from 3 to 63, B*H*L near 1e5, 1e7 and 2e8. At 1e7
-every pair of L and K is there, at 1e5 three K for each L, at 2e8 one; padding is causal and same in turn. The table
-has fractions of the copy bandwidth and the FMA rate that this run measured.
+Every stage that takes a shape, on drawn shapes, those that nobody chose. kernels.dispatch chooses by these times from
+then on (kernels.choices). With --grid what dispatch chooses, on a grid of L, K and sizes.
 
 Every result is checked against float64, of large shapes in some channels and entries, and a wrong one has no time.
 PyTorch runs its convolutions in either layout (but for `slow` shapes), its FFT and, on drawn shapes, matrix products;
-through torch.compile on the grid alone: its search takes minutes a shape.
-Kernels are compiled in several processes, and one at a time uses the GPU. Data below half the L2 is timed warm; `cold`
-says so. Writes one record into FOLDER (the project's own if none is given). Exit status 1 if a result was wrong or
-nothing was measured.
+through torch.compile on the grid alone: its search takes minutes a shape. Data below half the L2 is timed warm; `cold`
+says so. Writes one record into FOLDER (the project's own if none is given).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import random
@@ -28,11 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from recording import Parser, beside, record, said, taken
+from recording import Parser, beside, compile_ahead, record, said, taken
 from tables import stages as tables
 
 from dwlab import problems, records, study
-from dwlab.compiler import precompile as ahead
 from dwlab.gpu.machine import Machine
 from dwlab.kernels import dispatch, registry
 from dwlab.measure import baselines, timing
@@ -57,9 +50,6 @@ GRID = (
     f"The grid: L {LENGTHS[0]} to {LENGTHS[-1]:,}, K {TAPS[0]} to {TAPS[-1]}, B*H*L near 1e5, 1e7 and 2e8, causal and "
     "same: at 1e7 every L and K, at 1e5 three K for each L, at 2e8 one, paddings in turn."
 )
-
-
-# ---------------------------------------------------------------------------------------------------------- the shapes
 
 
 def drawn(count: int, seed: int, dtypes: Sequence[str] = ("float32",)) -> list[DepthwiseConv1d]:
@@ -97,23 +87,17 @@ def drawn(count: int, seed: int, dtypes: Sequence[str] = ("float32",)) -> list[D
     return list(found)
 
 
-def shape(L: int, K: int, size: int, padding: str) -> DepthwiseConv1d:
-    """The problem of about this size: 128 channels where there are as many rows."""
-    rows = max(1, size // L)
-    H = min(CHANNELS, rows)
-    return DepthwiseConv1d(max(1, round(rows / H)), H, L, K, padding)
-
-
 def grid() -> list[list[DepthwiseConv1d]]:
-    """The shapes in groups of one L, K and padding, whose kernels are made once.
-
-    Their order is by chance and always the same, so that what a time limit leaves out is spread evenly.
-    """
+    """The shapes in groups of one L, K and padding, whose kernels are made once. Their order is by chance, always the
+    same: what a time limit leaves out is spread evenly."""
     groups = []
-    for i, L in enumerate(LENGTHS):
-        for j, K in enumerate(TAPS):
-            sizes = [SIZES[1], *[SIZES[0]] * (K in FEW_TAPS), *[SIZES[2]] * (K == FEW_TAPS[2 * (i % 2)])]
-            groups.append([shape(L, K, size, ("causal", "same")[(i + j) % 2]) for size in sizes])
+    for (i, L), (j, K) in itertools.product(enumerate(LENGTHS), enumerate(TAPS)):
+        group = []
+        for size in SIZES[1], *SIZES[:1] * (K in FEW_TAPS), *SIZES[2:] * (K == FEW_TAPS[2 * (i % 2)]):
+            rows = max(1, size // L)
+            H = min(CHANNELS, rows)  # where there are as many rows
+            group.append(DepthwiseConv1d(max(1, round(rows / H)), H, L, K, ("causal", "same")[(i + j) % 2]))
+        groups.append(group)
     random.Random(2026).shuffle(groups)
     return groups
 
@@ -136,11 +120,8 @@ def slow(problem: DepthwiseConv1d) -> bool:
 
 def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[DepthwiseConv1d]:
     """Those of which no record has all times of stages that take them; that lack the fewest first, `slow` last."""
-    timed = {
-        (tables.problem_of(row), row["path"], name)
-        for _, row in tables.newest_drawn(records.load_runs())
-        for name in row["times"]
-    }
+    rows = [row for _, row in tables.newest_drawn(records.load_runs())]
+    timed = {(tables.problem_of(row), row["path"], name) for row in rows for name in row["times"]}
     lacks = {
         problem: sum((problem, path, one.id) not in timed for path in paths for one in takers(problem, path))
         for problem in todo
@@ -148,11 +129,7 @@ def missing(todo: Sequence[DepthwiseConv1d], paths: Sequence[str]) -> list[Depth
     return sorted((one for one in todo if lacks[one]), key=lambda one: (slow(one), lacks[one]))
 
 
-# ----------------------------------------------------------------------------------------------------------- measuring
-
-
 def sets_of(problem: DepthwiseConv1d, path: str, machine: Machine) -> int:
-    """Sets of buffers: one where all fits half the L2, as it does for a user too; else more than the L2 holds."""
     size, l2 = problem.compulsory_bytes(path), machine.l2_bytes or 0
     return 1 if size < l2 / 2 else timing.sets_for(size, l2)
 
@@ -165,14 +142,11 @@ class Way:
 
     @property
     def id(self) -> str:
-        """Their ids."""
         return ", ".join(one.id for one in self.stages)
 
     def starter(self, problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> Callable[[Any], None]:
-        """A function of the stream that launches all. arrays: name -> device array, of the whole path."""
-        starts = [
-            one.starter(problem, {name: arrays[name] for name in problem.arrays(one.path)}) for one in self.stages
-        ]
+        own = [{name: arrays[name] for name in problem.arrays(one.path)} for one in self.stages]
+        starts = [one.starter(problem, its) for one, its in zip(self.stages, own, strict=True)]
 
         def start(stream: Any = 0) -> None:
             for one in starts:
@@ -181,7 +155,6 @@ class Way:
         return start
 
     def run(self, problem: DepthwiseConv1d, arrays: Mapping[str, Any]) -> None:
-        """Launches all."""
         self.starter(problem, arrays)()
 
 
@@ -199,7 +172,6 @@ def alone_us(launch: Callable[[Any], None]) -> float:
 
 
 def named(problem: DepthwiseConv1d, path: str) -> dict[str, Any]:
-    """The first fields of a row of either section."""
     return {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
 
 
@@ -230,7 +202,6 @@ def drawn_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench, fastes
 
 
 def bounds(problem: DepthwiseConv1d, path: str, machine: Machine) -> dict[str, Any]:
-    """A row of the grid without its times."""
     way, size, fma = dispatch.launches(problem, path), problem.compulsory_bytes(path), machine.ceilings.fma_tflops
     return named(problem, path) | {
         "stage": way[0].name if len(way) == 1 else ", ".join(f"{one.path}/{one.name}" for one in way),
@@ -251,7 +222,6 @@ def grid_row(problem: DepthwiseConv1d, path: str, bench: study.GpuBench) -> dict
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[str], of_grid: bool) -> None:
-    """A process: takes groups of shapes, compiles, and measures, with the lock `gpu` while it uses the GPU."""
     import torch
 
     bench = study.GpuBench(machine=machine, how=OF_GRID if of_grid else DRAWN, alone=gpu, compiled=of_grid, few=True)
@@ -261,8 +231,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
             fastest: dict[str, Any] = {}
             for path in paths:
                 for stage in dispatch.launches(problem, path) if of_grid else takers(problem, path):
-                    with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                        stage.kernel_for(problem).compile(ahead.types_of(stage, problem))
+                    compile_ahead(stage, problem)
                 row = bounds(problem, path, machine) if of_grid else named(problem, path) | {"times": {}}
                 try:
                     row = grid_row(problem, path, bench) if of_grid else drawn_row(problem, path, bench, fastest)
@@ -274,18 +243,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, paths: Sequence[s
         results.put({"grid" if of_grid else "shapes": rows})
 
 
-# ------------------------------------------------------------------------------------------------------------- command
-
-
-def table(run: records.Record) -> str:
-    """A record's tables; of drawn shapes by what it and the project's records say."""
-    if "grid" in run.sections:
-        return tables.grid([run])
-    return tables.drawn([*records.load_runs(), run])
-
-
 def planned(options: Any) -> list[list[DepthwiseConv1d]]:
-    """The groups of shapes that are asked for."""
     if not options.grid:
         found = drawn(options.shapes, options.seed, options.dtype)
         return [[one] for one in (missing(found, options.path) if options.missing else found)]
@@ -306,8 +264,9 @@ def main(given: Sequence[str] | None = None) -> int:
     what = f"Shapes of benchmarks/shapes.py, seed {options.seed}: every stage that takes them."
     return record(
         "shapes", options, lambda: planned(options), work, "groups of shapes",
-        lambda machine, *_: (machine, tuple(options.path), options.grid), table, [GRID if options.grid else what],
-        threads=None,
+        lambda machine, *_: (machine, tuple(options.path), options.grid),
+        lambda run: tables.grid([run]) if options.grid else tables.drawn([*records.load_runs(), run]),
+        [GRID if options.grid else what], threads=None,
     )  # fmt: skip
 
 

@@ -63,7 +63,6 @@ def histogram(x, counts):
 
 
 def launch(name: str, n: int) -> float:
-    """The processor's seconds of one launch. AssertionError for a wrong result."""
     draw = np.random.default_rng(n)
     x = draw.random(n if name != "product" else (n, n), np.float32)
     grid, block = (-(-n // BLOCK), BLOCK) if name != "product" else ((n // TILE, n // TILE), (TILE, TILE))

@@ -3,9 +3,8 @@
     python benchmarks/simulators.py [FOLDER]
 
 Projects come from PyPI, with the tests of their source distributions, into a virtual environment in FOLDER (a temporary
-one); what is there already, results too, is taken as it is. No project is edited, but for the imports of what is ported
-to numba-cuda-mlir. Seconds are the processor's, of one thread, so that other work on the machine does not count.
-Status 1 if a test that passes on Numba's simulator fails here, or a hazard has no word.
+one); what is there already, results too, is taken as it is. Seconds are the processor's, of one thread. Status 1 if a
+test that passes on Numba's simulator fails here, or a hazard has no word.
 """
 
 from __future__ import annotations
@@ -20,28 +19,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from recording import ROOT, outcomes
+
 RECORD = ROOT / "docs" / "tables" / "simulator.json"
 BESIDE = ("pytest", "polars", "tqdm")  # what the tests and dwlab ask for and the projects do not name
+# Kernel -> its size here, that on Numba's simulator, and the power of the size that its work grows with.
 SIZES = {"saxpy": (10_000_000, 100_000, 1), "product": (1024, 64, 3), "reduction": (1_000_000, 10_240, 1),
          "histogram": (1_000_000, 100_000, 1)}  # fmt: skip
-"""Kernel -> its size here, that on Numba's simulator, and the power of the size that its work grows with."""
 WAYS = {"counted": (), "watched": ("--simt-count=off",), "bare": ("--simt-count=off", "--simt-hazards=ignore")}
 
 
 @dataclass(frozen=True)
 class Client:
-    """A project on PyPI. tests: files in its source distribution; or a program, which asserts.
-
-    ported: runs as a copy made by `port`. note: why Numba's simulator does not run it. hazards: patterns of reported
-    lines, each with a word on them.
-    """
+    """A project on PyPI. tests: files in its source distribution; or a program, which asserts. ported: it runs as a
+    copy made by `port`. note: why Numba's simulator does not run it. hazards: patterns of lines, and a word on each."""
 
     name: str
     version: str
@@ -88,7 +84,6 @@ CLIENTS = (
 
 
 def environment(folder: Path) -> Path:
-    """The Python of a virtual environment with all projects in it; their sources lie beside it."""
     python, path = folder / "venv" / "bin" / "python", folder / "path"
     if not path.exists():
         wanted = {f"{one.name}=={one.version}" for one in CLIENTS}
@@ -126,15 +121,6 @@ def measured(python: Path | str, arguments: list[str], here: bool, folder: Path,
         return {"status": running.returncode, "says": said.read(), "seconds": seconds, "mib": used.ru_maxrss >> 10}
 
 
-def outcomes(file: Path) -> dict[str, str]:
-    """Test -> "passed", "failed" or "skipped", from a file of pytest's --junitxml."""
-    kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
-    return {
-        f"{case.get('classname')}::{case.get('name')}": next((kinds[e.tag] for e in case if e.tag in kinds), "passed")
-        for case in ElementTree.parse(file).iter("testcase")
-    }
-
-
 def run(client: Client, here: bool, python: Path, folder: Path) -> dict[str, Any]:
     """What came of a project's tests on one of the two: `measured`, with the outcome of each test and the hazards."""
     file, program = folder / "outcomes.xml", folder / "program.py"
@@ -153,19 +139,15 @@ def run(client: Client, here: bool, python: Path, folder: Path) -> dict[str, Any
 def compared(client: Client, numba: dict[str, Any], simt: dict[str, Any]) -> dict[str, Any]:
     """A project's row of the record. A hazard that has no word keeps an empty one."""
     tests, both = simt["outcomes"], {"numba": numba, "simt": simt}
+    more = f"{', a profile of 450 points' * (client.program is PROFILE)}{', ported to numba-cuda-mlir' * client.ported}"
+    words = lambda line: (word for pattern, word in client.hazards if re.search(pattern, line))  # noqa: E731
     return {
-        "project": f"{client.name} {client.version}{', a profile of 450 points' * (client.program is PROFILE)}"
-        f"{', ported to numba-cuda-mlir' * client.ported}",
-        "note": client.note,
-        "tests": len(tests),
+        "project": f"{client.name} {client.version}{more}", "note": client.note, "tests": len(tests),
         "passed": {on: sum(o == "passed" for o in one["outcomes"].values()) for on, one in both.items()},
         "lost": [t for t, o in tests.items() if o == "failed" and numba["outcomes"].get(t) == "passed"],
         "seconds": {on: one["seconds"] for on, one in both.items()},
-        "hazards": {
-            line: next((word for pattern, word in client.hazards if re.search(pattern, line)), "")
-            for line in simt["hazards"]
-        },
-    }
+        "hazards": {line: next(words(line), "") for line in simt["hazards"]},
+    }  # fmt: skip
 
 
 def kernel(name: str, size: int, options: tuple[str, ...] | None, folder: Path) -> dict[str, Any]:
@@ -179,7 +161,6 @@ def kernel(name: str, size: int, options: tuple[str, ...] | None, folder: Path) 
 
 
 def kept(file: Path, make: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """What a file says, which is made if it is not there."""
     if not file.exists():
         file.write_text(json.dumps(make(*arguments)))
         print(file.stem, flush=True)

@@ -8,11 +8,9 @@
     cuSPARSE                torch.mm of CSR filters
 
 Filters of V:2:M have at most two of every four neighbours, too, so 2:4 libraries take them all. Each gets pixels first
-(as NHWC has them) and, where it can, filters first (as NCHW has them in one image), whatever the layer's layout, laid
-out before; the output may come in either order. cuSPARSE gets filters first alone: the other way took eight times as
-long on an H200. cuSPARSELt is not asked to transpose its result: on an H200 (PyTorch 2.11) a call took 0.2 s then.
-Float16 in and out. Each result is checked against float64 before its time counts. The manner is that of
-dwlab.measure.baselines.
+(as NHWC has them) and, where it can, filters first (as NCHW has them in one image), laid out before; the output comes
+in either order. cuSPARSE gets filters first alone: the other way took eight times as long on an H200. cuSPARSELt is not
+asked to transpose its result: on an H200 (PyTorch 2.11) a call took 0.2 s then.
 """
 
 from __future__ import annotations
@@ -28,12 +26,10 @@ from dwlab.measure import baselines, layer_baselines
 from dwlab.measure.baselines import Baseline, Prepare, TorchClock
 from dwlab.problems.layers import SparsePointwise
 
+# Of these a call makes a plan, 0.5 ms and more of the host's time: they are timed in graphs, or not at all.
 HOST_BOUND = ("PyTorch", "cuSPARSELt heuristic", "cuSPARSELt search")
-"""Those of which a call makes a plan, 0.5 ms and more of the host's time: timed in graphs however long that takes, and
-not at all where a graph cannot be made.
-"""
-
 Product = Callable[[Any], Any]
+Make = Callable[[Any], Product]
 
 
 def library(way: str) -> str:
@@ -58,29 +54,27 @@ def ways(layer: SparsePointwise) -> dict[str, Prepare]:
     """
     if layer.bias or layer.residual or layer.activation != "none":
         raise ValueError(f"libraries are compared on the product alone: {layer} has more")
-    pixels_first: dict[str, Callable[[Any], Product]] = {
-        "cuBLAS": _dense, "PyTorch": _linear, "cuSPARSELt heuristic": _cslt(False), "cuSPARSELt search": _cslt(True),
+    pixels_first = {
+        "cuBLAS": _dense, "PyTorch": _linear, "cuSPARSELt heuristic": _of_pixels(_cslt(False)),
+        "cuSPARSELt search": _of_pixels(_cslt(True)),
     }  # fmt: skip
     filters_first = {
-        "cuBLAS": lambda w: lambda xt: w @ xt, "cuSPARSELt heuristic": _cslt_columns(False),
-        "cuSPARSELt search": _cslt_columns(True), "cuSPARSE": _csr,
+        "cuBLAS": lambda w: lambda xt: w @ xt, "cuSPARSELt heuristic": _cslt(False), "cuSPARSELt search": _cslt(True),
+        "cuSPARSE": _csr,
     }  # fmt: skip
     found = {f"{name}: pixels first": _prepare(layer, make, True) for name, make in pixels_first.items()}
-    found["cuSPARSELt search: tensor subclass, pixels first"] = _prepare(layer, _subclass(), True)
+    subclass = _of_pixels(_subclass())
+    found["cuSPARSELt search: tensor subclass, pixels first"] = _prepare(layer, subclass, True)
     found |= {f"{name}: filters first": _prepare(layer, make, False) for name, make in filters_first.items()}
     return dict(sorted(found.items(), key=lambda one: LIBRARIES.index(library(one[0]))))
 
 
 def measure(
-    layer: SparsePointwise,
-    sets: Sequence[Mapping[str, Any]],
-    verify: Callable[[dict[str, Any]], str],
-    *,
-    cold: str,
+    layer: SparsePointwise, sets: Sequence[Mapping[str, Any]], verify: Callable[[dict[str, Any]], str], *, cold: str,
     **how: Any,
-) -> list[Baseline]:
-    """Every way, timed. sets: dicts of tensors x and w, as `ways` has them, to rotate among; verify: as in
-    dwlab.measure.layer_baselines.measure. An empty list without a GPU.
+) -> list[Baseline]:  # fmt: skip
+    """Every way, timed, as dwlab.measure.layer_baselines.measure has it; sets: of tensors x and w, as `ways` has them.
+    An empty list without a GPU.
     """
     if not baselines.available():
         return []
@@ -102,15 +96,13 @@ def relative_error() -> float:
     return layer_baselines.relative_error("float16")
 
 
-# ---------------------------------------------------------------------------------------------------------- ways
-
-
-def _prepare(layer: SparsePointwise, make: Callable[[Any], Any], pixels_first: bool) -> Prepare:
+def _prepare(layer: SparsePointwise, make: Make, pixels_first: bool) -> Prepare:
     """make(w) -> product(x), x (pixels, C) and y (pixels, F), or both transposed; searched in the first call."""
     N, H, W, C, F, nchw = layer.N, layer.H, layer.W, layer.C, layer.F, layer.layout == "NCHW"
 
-    def result(y: Any) -> Any:
-        return y.reshape(N, H, W, F).movedim(3, 1) if nchw else y.reshape(N, H, W, F)
+    def output(y: Any) -> dict[str, Any]:
+        y = (y if pixels_first else y.t()).reshape(N, H, W, F)
+        return {"y": y.movedim(3, 1) if nchw else y}
 
     def prepare(x: Any, w: Any) -> tuple[baselines.Call, baselines.Outputs]:
         try:
@@ -120,9 +112,19 @@ def _prepare(layer: SparsePointwise, make: Callable[[Any], Any], pixels_first: b
             product(given)
         except (AttributeError, ValueError, TypeError) as error:  # what this PyTorch, or this build, does not have
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
-        return lambda: product(given), lambda y: {"y": result(y if pixels_first else y.t())}
+        return lambda: product(given), output
 
     return prepare
+
+
+def _of_pixels(make: Make) -> Make:
+    """The product of x (pixels, C), taken as its transposed, and so is y."""
+
+    def made(w: Any) -> Product:
+        product = make(w)
+        return lambda x: product(x.t()).t()
+
+    return made
 
 
 def _dense(w: Any) -> Product:
@@ -130,28 +132,21 @@ def _dense(w: Any) -> Product:
     return lambda x: x @ transposed
 
 
+def _csr(w: Any) -> Product:
+    sparse = w.to_sparse_csr()
+    return lambda xt: sparse @ xt
+
+
 def _linear(w: Any) -> Product:
     import torch
-    import torch.nn.functional as F
 
     # cuSPARSELt, whatever this process set before: PyTorch's CUTLASS kernels are for compute capability 8.x alone.
     torch.sparse.SparseSemiStructuredTensor._FORCE_CUTLASS = False
     sparse = torch.sparse.to_sparse_semi_structured(w)
-    return lambda x: F.linear(x, sparse)
+    return lambda x: torch.nn.functional.linear(x, sparse)
 
 
-def _cslt(search: bool) -> Callable[[Any], Product]:
-    """x (pixels, C) is taken as its transposed, and so is y."""
-    columns = _cslt_columns(search)
-
-    def make(w: Any) -> Product:
-        product = columns(w)
-        return lambda x: product(x.t()).t()
-
-    return make
-
-
-def _cslt_columns(search: bool) -> Callable[[Any], Product]:
+def _cslt(search: bool) -> Make:
     known: dict[str, int] = {}  # found once for all sets of tensors
 
     def make(w: Any) -> Product:
@@ -180,8 +175,8 @@ def _searched(packed: Any, xt: Any) -> dict[str, int]:
     return dict(zip(("alg_id", "split_k", "split_k_mode"), map(int, found), strict=False))
 
 
-def _subclass() -> Callable[[Any], Product]:
-    """PyTorch's own tensor of sparse filters, its algorithm searched; the filters come first in its product."""
+def _subclass() -> Make:
+    """PyTorch's own tensor of sparse filters, its algorithm searched."""
     known: dict[str, int] = {}
 
     def make(w: Any) -> Product:
@@ -189,17 +184,12 @@ def _subclass() -> Callable[[Any], Product]:
 
         held: dict[str, Any] = {"w": SparseSemiStructuredTensorCUSPARSELT.from_dense(w)}
 
-        def product(x: Any) -> Any:
+        def product(xt: Any) -> Any:
             if not known:
-                known["alg_id"] = _searched(held["w"].packed, x.t())["alg_id"]
+                known["alg_id"] = _searched(held["w"].packed, xt)["alg_id"]
             held["w"].alg_id_cusparselt = known["alg_id"]  # from_dense takes it in some versions of PyTorch alone
-            return (held["w"] @ x.t()).t()
+            return held["w"] @ xt
 
         return product
 
     return make
-
-
-def _csr(w: Any) -> Product:
-    sparse = w.to_sparse_csr()
-    return lambda xt: sparse @ xt

@@ -2,21 +2,16 @@
 
 Every candidate of a list of problems, checked, timed and raced (dwlab.tuning, strategy exhaustive), into one journal a
 GPU: dwlab/records/tuning/GPU.jsonl if none is given. Searches are then compared on it without a GPU
-(docs/tables/tuning.py), and its winners are the tiles that launches get. Of each op, path and storage type come the
-layers of the image networks with the largest share of their network's bytes, at batch 1 and 32 in turn, the study's
-problems, and the sparse source's products; sparse layers in each way to store them. What is tuned is the path, if all
-stages have no more than LARGEST candidates together, else the stage that runs there: of more than LARGEST tiles the
-NEAR that are nearest to a tile that ships, which differ from it in the fewest parameters, and by the fewest doublings.
---options: of the stage that is launched there the compiler's options and instructions, with its tile.
+(docs/tables/tuning.py), and its winners are the tiles that launches get. What is tuned is the path, if all stages have
+no more than LARGEST candidates together, else the stage that runs there, with the NEAR tiles nearest to the one that
+ships. --options: of the stage that is launched there the compiler's options and instructions, with its tile.
 
-What the journal has already is not measured again, so who interrupts it, or whose time is over, goes on later. Several
-processes compile, one at a time uses the GPU. A candidate that hangs, or keeps the GPU, costs its process alone: it is
-recorded as a timeout, and another process goes on. The last table has the sweeps, and what was left out. Exit status 1
-if a problem had no right candidate or nothing was measured.
+What the journal has already is not measured again. Several processes compile, one at a time uses the GPU. A candidate
+that hangs, or keeps the GPU, costs its process alone: it is recorded as a timeout, and another process goes on. Exit
+status 1 if a problem had no right candidate or nothing was measured.
 
 examples: sweep.py --seconds 540
           sweep.py --only fused/dwpw --only fused/pwpw --seconds 300
-          sweep.py --list                 what would be measured, in which order; needs no GPU
 """
 
 from __future__ import annotations
@@ -46,7 +41,6 @@ from dwlab.problems.layers import LAYOUTS, SparsePointwise
 from dwlab.records.journal import Candidate, Journal, JournalError, Key, text
 from dwlab.report import VALIDATED
 from dwlab.study.run import LAYERS
-from dwlab.text import tabular
 from dwlab.text.commandline import whole
 from dwlab.tuning import pruning, stages, strategies
 from dwlab.tuning.pool import Pool
@@ -73,20 +67,14 @@ CANDIDATE_S = 120.0
 
 @dataclass(frozen=True)
 class Task:
-    """A sweep: what is tuned, the problem and its space."""
-
     subject: Subject
     problem: Problem
     space: Space
 
 
-# ------------------------------------------------------------------------------------------------------- the problems
-
-
 def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
-    """(path, layers) of every op, path and storage type: sparse ones of the networks and of the source, the study's,
-    and of the networks those of the largest share of their network's bytes first. A layer is its problems: of a sparse
-    one each way to store it.
+    """(path, layers) of every op, path and storage type: of the networks those of the largest share of their bytes
+    first, the study's, and the sparse source's. A layer is its problems: of a sparse one each way to store it.
     """
     layers: dict[tuple[str, str, str], list[Problem]] = {}
     for dtype in DTYPES:
@@ -94,9 +82,8 @@ def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
             here = layers.setdefault((*group.key[:2], dtype), [])
             here.append(variant(group.problem, BATCHES[len(here) % len(BATCHES)], "NHWC"))
         for key, both in LAYERS.items():
-            layers.setdefault((*key, dtype), []).extend(
-                one for one in both if one.layout == "NHWC" and one.dtype == dtype
-            )
+            mine = [one for one in both if one.layout == "NHWC" and one.dtype == dtype]
+            layers.setdefault((*key, dtype), []).extend(mine)
     pruned = [SparsePointwise(**vars(one)) for one in layers.get(("pointwise", "forward", "float16"), ())]
     pruned += layers.pop(("sparse", "forward", "float16"), ())
     products = [one.problem for one in record_sparse.plan(layers=False)]
@@ -109,10 +96,7 @@ def problems() -> Iterator[tuple[str, list[tuple[Problem, ...]]]]:
 
 
 def tuned_there(problem: Problem, path: str, gpu: gpus.Gpu, options: bool = False) -> tuple[Subject, Space] | None:
-    """The path, if it has more than one candidate and at most LARGEST; else its stage that is expected to be fastest,
-    with the tiles `near` those that ship. options: the compiler's options of the stage that is launched, in their
-    place. None if no stage runs, or there is nothing to choose.
-    """
+    """What is tuned, as the head of this file says; None if no stage runs, or there is nothing to choose."""
     whole = subject(f"{problem.op}/{path}")
     if not (takers := whole.takers(problem, gpu)):
         return None
@@ -137,13 +121,12 @@ def near(found: Space) -> Space:
 
 
 def _away(one: Candidate, other: Candidate) -> tuple[int, float]:
-    """Distance of two candidates: parameters in which they differ, and by how many doublings."""
+    """Parameters in which two candidates differ, and by how many doublings."""
     doublings = [abs(math.log2((1 + one[name]) / (1 + other[name]))) for name in one if one[name] != other[name]]
     return len(doublings), sum(doublings)
 
 
 def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: bool = False) -> list[Task]:
-    """The sweeps, in the order of `problems`. only: of these "OP/PATH", or of all. options: see `tuned_there`."""
     tasks: dict[tuple[str, Problem], Task] = {}
     for path, layers in problems():
         kept = 0
@@ -158,18 +141,11 @@ def planned(gpu: gpus.Gpu, each: int = EACH, only: Sequence[str] = (), options: 
     return list(tasks.values())
 
 
-# ------------------------------------------------------------------------------------------------------- measuring
-
-
-Row = tuple[Task, Found | None, str]
-"""A task, what was found, and why nothing was."""
-
-
 def sweep(
     tasks: Sequence[Task], pools: Callable[[Task], Pool], journal: Journal, key: Callable[[Task], Key], until: float
-) -> Iterator[Row]:
-    """A row a task, as it is known. What a journal has is not measured again; what is not finished at `until`, of
-    time.monotonic, goes on another time. Raises JournalError where it takes no more lines.
+) -> Iterator[tuple[Task, Found | None, str]]:
+    """Each task, as it is known, with what was found, or why nothing was. What a journal has is not measured again;
+    what is not finished at `until`, of time.monotonic, goes on another time. Raises JournalError.
     """
     recorded, won = journal.keys(), {one.text for one, _ in journal.winners()}
     for task in tasks:
@@ -195,45 +171,30 @@ def sweep(
             yield task, None, f"WRONG: {why}"
 
 
-class Benches:
+class Benches(Remote):
     """The bench of a process, of whatever sweep a request is: the first request of another one closes the last.
 
     A candidate is {"subject": id, "problem": Problem, "candidate": its own}. make: (id, problem) -> Bench.
     """
 
     def __init__(self, make: Callable[[str, Problem], Any]):
-        self.make = make
-        self._of: Any = None
-        self._open: Any = None
+        self.make, self._of, self._open = make, None, None
 
     def open(self, request: Mapping[str, Any]) -> None:
-        """Makes the bench. Raises what that raises."""
-        self._bench(request)
-
-    def judge(self, request: Mapping[str, Any]) -> None:
-        """See Bench, as the others."""
-        self._bench(request).judge(request["candidate"])
-
-    def time_us(self, request: Mapping[str, Any]) -> float:
-        """One round."""
-        return self._bench(request).time_us(request["candidate"])
-
-    def resources(self, request: Mapping[str, Any]) -> dict[str, float]:
-        """Resources, as far as known."""
-        return self._bench(request).resources(request["candidate"])
-
-    def _bench(self, request: Mapping[str, Any]) -> Any:
         of = request["subject"], request["problem"]
         if of != self._of:
             getattr(self._open, "close", lambda: None)()
             self._of, self._open = None, None
             self._open = self.make(*of)
             self._of = of
-        return self._open
+
+    def _ask(self, what: str, request: Mapping[str, Any]) -> Any:
+        self.open(request)
+        return getattr(self._open, what)(request["candidate"])
 
 
 def shared_bench(folder: str, lock: Any, subject: str, problem: Problem) -> stages.StageBench:
-    """The bench of a process that shares the present GPU with others: it holds the lock while it uses it."""
+    """The bench of a process that shares the present GPU with others."""
     alone = study.GpuBench(machine=machine.present(), how=stages.ROUND, alone=lock)
     return stages.StageBench(subject, problem, bench=alone, folder=folder)
 
@@ -246,7 +207,6 @@ class There(Remote):
         self.asked = {"subject": task.subject.id, "problem": task.problem}
 
     def begin(self) -> None:
-        """Has the worker make the bench. Raises WorkerError."""
         self.worker.begin()
         try:
             self._ask("open", {})
@@ -257,53 +217,37 @@ class There(Remote):
         return self.worker._ask(what, self.asked | {"candidate": dict(candidate)})
 
 
-def key_of(task: Task) -> Key:
-    """The key of a task's times on the present GPU."""
-    return stages.key(task.subject, task.problem, task.space)
-
-
-def table(rows: Sequence[Row]) -> str:
-    """A row a task: candidates, tried, right, the best, the default over the best, and what was left out."""
-    body = []
-    for task, found, why in rows:
-        numbers = ["", "", "", ""]
-        if found is not None:
-            right = sum(one.ok for one in found.tried.values())
-            more = found.default_us / found.time_us - 1
-            gain = "failed" if math.isnan(more) else f"{more:.1%}"
-            numbers = [str(len(found.tried)), str(right), f"{found.time_us:,.2f}", gain]
-        body.append([task.subject.id, str(task.problem), str(len(task.space)), *numbers, why])
-    head = ["what", "problem", "space", "tried", "right", "best (µs)", "default over it", "note"]
-    return tabular.columns(head, body, {0, 1, 7})
+def words(task: Task, found: Found | None, why: str) -> str:
+    if found is not None:
+        right = sum(one.ok for one in found.tried.values())
+        gain = found.default_us / found.time_us - 1
+        why = f"{right} of {len(found.tried)} right, the best {found.time_us:,.2f} µs, the default {gain:.1%} over it"
+    return f"{task.subject.id} on {task.problem}, {len(task.space)} candidates: {why}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, None)
     parser.add_argument("journal", nargs="?", type=Path, help="default: dwlab/records/tuning/GPU.jsonl")
     parser.limits(3600.0, min(PROCESSES, (os.cpu_count() or 2) - 1))
-    parser.add_argument(
-        "--each", type=whole(1), default=EACH, help="layers of an op, path and type (default: %(default)s)"
-    )
+    parser.add_argument("--each", type=whole(1), default=EACH, help="layers of an op, path and type (%(default)s)")
     parser.each("--only", (), "only this OP/PATH")
     parser.add_argument("--options", action="store_true", help="the compiler's options in place of tiles")
     parser.add_argument("--list", action="store_true", help="only say what would be measured")
     options = parser.parse_args(arguments)
+    plan_of = functools.partial(planned, each=options.each, only=options.only, options=options.options)
     if options.list:
-        todo = planned(gpus.H200, options.each, options.only, options.options)
+        todo = plan_of(gpus.H200)
         for task in todo:
             print(f"{len(task.space):5,}  {task.subject.id:28}  {task.problem}")
         print(f"{len(todo)} problems, {sum(len(task.space) for task in todo):,} candidates on {gpus.H200.name}")
         return 0
     needs_gpu(options.journal.parent if options.journal else Path(tuned.FOLDER))
     here = gpus.at_hand()
-    name = here.name.lower().replace(" ", "-")
-    journal = Journal(options.journal or Path(tuned.FOLDER) / f"{name}.jsonl")
+    journal = Journal(options.journal or Path(tuned.FOLDER) / f"{here.name.lower().replace(' ', '-')}.jsonl")
     journal.check_writable()
-    until = time.monotonic() + options.seconds
-    tasks = planned(here, options.each, options.only, options.options)
-    rows, trouble = [], ""
+    until, tasks = time.monotonic() + options.seconds, plan_of(here)
+    rows, trouble, workers = [], "", []
     with tempfile.TemporaryDirectory() as folder:
-        workers = []
         for _ in range(options.processes):
             lock = GpuLock(Path(folder) / "lock")
             bench = functools.partial(Benches, functools.partial(shared_bench, folder, lock))
@@ -312,14 +256,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def pools(task: Task) -> Pool:
             return Pool([There(worker, task) for worker in workers])
 
+        def key(task: Task) -> Key:
+            return stages.key(task.subject, task.problem, task.space)
+
         try:
-            for row in sweep(tasks, pools, journal, key_of, until):
+            for row in sweep(tasks, pools, journal, key, until):
                 rows.append(row)
-                print(f"{row[0].subject.id} on {row[0].problem}: {row[2] or 'done'}", flush=True)
+                print(words(*row), flush=True)
         except JournalError as error:
             trouble = str(error)
         Pool(workers).__exit__()
-    print(table(rows), journal.message(), sep="\n")
+    print(journal.message())
     if trouble:
         raise SystemExit(trouble)
     done = [found for _, found, why in rows if found is not None or why == "recorded before"]

@@ -1,8 +1,7 @@
 """Trains the surfaces' network, dense and pruned, and records the accuracies: ``python benchmarks/train_surfaces.py``.
 
 On the CPU, three seeds at once, some ten minutes. Needs the extras torch and surfaces. Writes one new record into
-FOLDER (dwlab/records/working_method if none is given); with --keep also the first seed's weights and the test images to
-where the package has them.
+FOLDER (dwlab/records/working_method if none is given); with --keep also the first seed's weights and the test images.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import torch
 from recording import Parser
 
 from dwlab.gpu import provenance
-from dwlab.inference.weights import weight_shapes
+from dwlab.inference.weights import weights_from_torch
 from dwlab.problems import networks, sparsity
 from dwlab.records import kinds, method
 from dwlab.training import surfaces
@@ -34,16 +33,6 @@ TRAINED = 2_400  # images to train with
 STRIP, TALL = 96, 320  # the strip of a photograph that the test images are cut from: its width, and most of its height
 NAMES = {"tissue": "immunohistochemistry", "stars": "hubble_deep_field", "fur": "chelsea", "writing": "text"}
 WHERE = {"retina": np.s_[200:1200, 200:1200], "fur": np.s_[:, ::-1], "cell": np.s_[:, ::-1]}  # what the strip shows
-
-
-def weights_of(made: torch.nn.Sequential) -> dict[str, dict[str, np.ndarray]]:
-    """Layer -> {"w", "b"}, float32, in the shapes that dwlab.inference takes."""
-    found = {}
-    for name, shapes in weight_shapes(surfaces.network(1)).items():
-        layer = made.get_submodule(name.replace(".", "_"))
-        arrays = {"w": layer.weight, "b": layer.bias}
-        found[name] = {key: one.detach().cpu().numpy().reshape(shapes[key]) for key, one in arrays.items()}
-    return found
 
 
 @functools.cache
@@ -70,12 +59,6 @@ def load_surfaces() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         cuts = surfaces.drawn(strips, count, np.random.default_rng(seed))
         found += [surfaces.cut(strips, cuts), cuts[:, 0]]
     return tuple(found)
-
-
-def share_right(made: torch.nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
-    """The share of images that a model classifies rightly."""
-    with torch.inference_mode():
-        return float((made(torch.from_numpy(surfaces.pixels(images))).argmax(1).numpy() == labels).mean())
 
 
 def masks(made: torch.nn.Sequential, pattern: str) -> dict[str, torch.Tensor]:
@@ -118,10 +101,14 @@ def fit(
 
 
 def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
-    """A dense training, and from it one for each of the patterns, the dense one trained on too, on the CPU: what is
-    recorded of each, and its weights (`weights_of`).
-    """
+    """A dense training, and from it one for each of the patterns, the dense one trained on too: what is recorded of
+    each, and its weights by layer."""
     images, labels, test, truth = load_surfaces()
+
+    def share_right(made: torch.nn.Module) -> float:
+        with torch.inference_mode():
+            return float((made(torch.from_numpy(surfaces.pixels(test))).argmax(1).numpy() == truth).mean())
+
     torch.manual_seed(seed)
     first = surfaces.model()
     for layer in first:  # PyTorch's own start lets maps shrink from layer to layer: it learns much more slowly
@@ -134,11 +121,11 @@ def train(seed: int) -> list[tuple[method.Training, dict[str, Any]]]:
         made = copy.deepcopy(first)
         kept = masks(made, pattern)
         fit(made, images, labels, 0, RATE, seed, kept)
-        before = share_right(made, test, truth) if kept else None
+        before = share_right(made) if kept else None
         fit(made, images, labels, TUNED, RATE, seed, kept)
-        weights = weights_of(made)
+        weights = weights_from_torch(surfaces.network(1), made.eval())
         zeros = float((np.concatenate([weights[name]["w"].ravel() for name in POINTWISE]) == 0).mean())
-        found.append((method.Training(seed, pattern, share_right(made, test, truth), zeros, before), weights))
+        found.append((method.Training(seed, pattern, share_right(made), zeros, before), weights))
         print(f"seed {seed}  {pattern:8}  {found[-1][0].accuracy:.4f}  pruned alone {before}", flush=True)
     return found
 
@@ -164,16 +151,14 @@ def main() -> int:
     }  # fmt: skip
     rows = [one for one, _ in found]
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = kinds.write(options.folder, method.SurfacesRun, environment, experiment=experiment, trainings=rows)
-    print(file.name)
+    print(kinds.write(options.folder, method.SurfacesRun, environment, experiment=experiment, trainings=rows).name)
     if options.keep:
-        arrays = {
-            f"{one.pattern}/{layer}/{key}": array
-            for one, weights in found if one.seed == 0 for layer, own in weights.items() for key, array in own.items()
-        }  # fmt: skip
         strips = photographs()[1]
+        arrays = {f"strip/{name}": strip for name, strip in zip(SURFACES, strips, strict=True)}
+        for one, weights in found[: len(surfaces.PATTERNS)]:  # of the first seed
+            arrays |= {f"{one.pattern}/{layer}/{key}": array
+                       for layer, own in weights.items() for key, array in own.items()}  # fmt: skip
         cuts = surfaces.drawn(strips, TEST, np.random.default_rng(0))
-        arrays |= {f"strip/{name}": strip for name, strip in zip(SURFACES, strips, strict=True)}
         np.savez_compressed(surfaces.FILE, cuts=cuts, **arrays)
     return 0
 

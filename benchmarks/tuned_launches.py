@@ -1,11 +1,8 @@
 """Launches under DWLAB_TUNE=on beside launches without: ``python benchmarks/tuned_launches.py [FOLDER]``.
 
-Drawn problems, of 1-D convolutions the three paths in turn, depthwise and pointwise layers in NHWC: what is launched by
-the records that ship is kept, the first launch searches as `tuning.running` does, for --budget seconds, and what is
-launched from then on is timed beside what was, in turn. Several processes search; one at a time uses the GPU.
-
-Writes one record into FOLDER (the project's own if none is given): the section `tuned`. Exit status 1 if a result was
-wrong or nothing was measured.
+What is launched by the records that ship, and what is after a first launch that searched as `tuning.running` does, for
+--budget seconds, are timed in turn, on drawn problems. Several processes search; one at a time uses the GPU. Writes one
+record into FOLDER (the project's own if none is given): the section `tuned`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from recording import Parser, record, said, taken
 from sweep import shared_bench
 from tables import tuning as tables
 
-from dwlab import records, study
+from dwlab import study
 from dwlab.gpu.machine import Machine
 from dwlab.kernels import choices
 from dwlab.kernels.tiling import tuned
@@ -54,14 +51,12 @@ def drawn(count: int, seed: int) -> list[tuple[Problem, str]]:
 
 
 def launched(problem: Problem, path: str) -> Any:
-    """The stage that is launched now, with its tile and options, whatever is found later."""
     stage = choices.ranking(problem, path)[0]
     config = stage.config(problem)
     return stage if config is None else stage.with_config(config, stage.options_for(problem))
 
 
 def words(stage: Any, problem: Problem) -> str:
-    """A stage with its tile and options, in words."""
     tile = {} if stage.tiles is None else vars(stage.config(problem))
     kept = {name: value for name, value in {**tile, **dict(stage.options or ())}.items() if value}
     return " ".join((stage.name, *(f"{name}={value}" for name, value in kept.items())))
@@ -69,7 +64,7 @@ def words(stage: Any, problem: Problem) -> str:
 
 def measured(problem: Problem, path: str, bench: study.GpuBench) -> dict[str, Any]:
     """A row: what was launched before the search and after it, with the medians of both."""
-    row = {"op": problem.op, "path": path, "problem": records.describe_problem(problem), "dtype": problem.dtype}
+    row = shapes.named(problem, path)
     first = launched(problem, path)
     begun = time.monotonic()
     with warnings.catch_warnings(record=True) as said_of:
@@ -91,8 +86,6 @@ def measured(problem: Problem, path: str, bench: study.GpuBench) -> dict[str, An
 
 
 def work(tasks: Any, results: Any, gpu: Any, machine: Machine, seconds: float, folder: str) -> None:
-    """A process: takes problems, searches and measures, with the lock `gpu` while it uses the GPU."""
-
     @contextlib.contextmanager
     def bench(id: str, problem: Problem) -> Iterator[Inline]:
         with contextlib.closing(shared_bench(folder, gpu, id, problem)) as its:
@@ -107,8 +100,7 @@ def work(tasks: Any, results: Any, gpu: Any, machine: Machine, seconds: float, f
         try:
             row = measured(problem, path, here)
         except Exception as error:
-            row = {"op": problem.op, "path": path, "problem": records.describe_problem(problem),
-                   "dtype": problem.dtype, "failure": said(error)}  # fmt: skip
+            row = shapes.named(problem, path) | {"failure": said(error)}
         results.put({"tuned": [row]})
 
 

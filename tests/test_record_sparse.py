@@ -29,9 +29,9 @@ def stage():
 
 def row(us=4.0, group=None, **changed):
     group = group or record_sparse.Group(LAYER, "mobilenet_v1")
-    names = {"cuBLAS": "PyTorch cuBLAS, pixels first", "cuSPARSE": "PyTorch cuSPARSE, pixels first"}
-    theirs = {"cuBLAS": 6.0, "cuSPARSE": 40.0}
-    made = record_sparse.row_of(group, stage(), timed(us), theirs, {"pointwise/forward/tensor": 5.0}, names, 4000.0)
+    times = ("cuBLAS", 6.0), ("cuSPARSE", 40.0)
+    best = {name: Baseline(f"PyTorch {name}, pixels first", name, timed(one)) for name, one in times}
+    made = record_sparse.row_of(group, stage(), timed(us), best, {"pointwise/forward/tensor": 5.0}, 4000.0)
     return made | changed
 
 
@@ -104,7 +104,7 @@ def test_a_row_has_every_librarys_time_and_goes_through_a_record(tmp_path):
     assert made["speedups"] == {"cuBLAS": 1.5, "cuSPARSE": 10.0, "pointwise/forward/tensor": 1.25}
     assert (made["peer"], made["speedup_vs_peer"]) == ("PyTorch cuBLAS, pixels first", 1.5)
     assert (made["pattern"], made["sparsity"], made["op"]) == ("64:2:16", 0.875, "sparse")
-    failed = record_sparse.row_of(record_sparse.Group(LAYER, ""), None, "no stage takes it", {}, {}, {}, 4000.0)
+    failed = record_sparse.row_of(record_sparse.Group(LAYER, ""), None, "no stage takes it", {}, {}, 4000.0)
     run = recorded(tmp_path, ceilings={}, sections={"sparse": [made, failed]})
     assert [dict(one) for one in run.sections["sparse"]][0]["speedups"] == made["speedups"]
     assert record_sparse.known([run]) == {shape_text(LAYER)}
