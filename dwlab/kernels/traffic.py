@@ -64,16 +64,7 @@ class Traffic:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, for JSON."""
-        return {
-            "load_requests": self.load_requests,
-            "load_sectors": self.load_sectors,
-            "store_requests": self.store_requests,
-            "store_sectors": self.store_sectors,
-            "atomic_requests": self.atomic_requests,
-            "atomic_sectors": self.atomic_sectors,
-            "bytes_moved": self.bytes_moved,
-            "exact": self.exact,
-        }
+        return {name: getattr(self, name) for name in (*COUNTS, "bytes_moved", "exact")}
 
 
 def run_sectors(first: Any, count: Any) -> np.ndarray:
@@ -153,6 +144,18 @@ def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray
     """
     sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)), per_sector)
     return np.array([np.count_nonzero(sectors), sectors.sum()])
+
+
+def turns(count: int, threads: int) -> np.ndarray:
+    """(turn, thread) -> which of `count` items a thread of a block takes in each of its turns, -1 beyond the last."""
+    item = np.arange(-(-count // threads) * threads).reshape(-1, threads)
+    return np.where(item < count, item, -1)
+
+
+def within(first: Any, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """(first, count) of what lies in a row of so many elements of the runs of `count` from element `first` on."""
+    begin = np.maximum(0, first)
+    return begin, np.maximum(0, np.minimum(length, first + count) - begin)
 
 
 def sectors_by_place(elements: Any) -> np.ndarray:

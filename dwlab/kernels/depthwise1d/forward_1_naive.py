@@ -33,10 +33,16 @@ def kernel(x, w, y, shift):
 
 
 def traffic(problem):
-    H, L, K, shift = problem.H, problem.L, problem.K, problem.shift
+    s = np.arange(problem.L)
+    first, last = problem.shift - s, problem.L + problem.shift - s
+    return traffic_of(problem, np.maximum(0, np.minimum(problem.K, last) - np.maximum(0, first)))
+
+
+def traffic_of(problem, x_uses):
+    """Traffic of a kernel with this grid; x_uses: pairs of an output and a tap that read each time of a row."""
+    H, L, K = problem.H, problem.L, problem.K
     j, s = np.arange(K), np.arange(L)
-    w_uses = np.maximum(0, L - abs(shift - j))  # outputs that use tap j
-    x_uses = np.maximum(0, np.minimum(K, L + shift - s) - np.maximum(0, shift - s))  # (t, j) pairs that read time s
+    w_uses = np.maximum(0, L - abs(problem.shift - j))  # outputs that use tap j
     b, h = np.arange(32) % 8, np.arange(32) // 8  # of a warp's lanes
     warps = w_sectors = x_sectors = y_sectors = 0
     for b0, entries, times_b in pieces(problem.B, 8):
