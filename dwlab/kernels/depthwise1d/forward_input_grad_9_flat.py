@@ -73,13 +73,9 @@ def traffic(problem, reverse):
     return flat_rows.traffic(problem, reverse)
 
 
-def supports(problem):
-    return flat_rows.takes(problem)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/tiles", aligned=16, view="words",
-    needs={"bfloat16": ("join_bfloats",)},
+    kernel=kernel, traffic=traffic, supports=flat_rows.takes, otherwise="depthwise1d/{path}/tiles", aligned=16,
+    view="words", needs={"bfloat16": ("join_bfloats",)},
 )  # fmt: skip
 def launch(problem, reverse):
     return flat_rows.launch(problem)
