@@ -28,6 +28,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, turns
+from dwlab.problems.layers import small_maps
 from dwlab.target import cuda
 
 
@@ -89,7 +90,7 @@ def supports(problem):
     one, two = problem.first, problem.second
     if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7:
         return False
-    return problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q) < 2**31
+    return small_maps(problem)
 
 
 @register(

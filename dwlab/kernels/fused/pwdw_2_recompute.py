@@ -18,6 +18,7 @@ from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems.layers import small_maps
 from dwlab.target import cuda
 
 THREADS = 256
@@ -121,7 +122,7 @@ def _places(size, nchw):
 
 
 def supports(pair):
-    return pair.second.K <= SIDE and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return pair.second.K <= SIDE and small_maps(pair)
 
 
 @register(

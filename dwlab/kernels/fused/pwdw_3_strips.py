@@ -24,6 +24,7 @@ from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, turns, warp_traffic
+from dwlab.problems.layers import small_maps
 from dwlab.target import cuda
 
 
@@ -125,7 +126,7 @@ def supports(pair):
         return False
     if pair.dtype == "float32" and pair.first.C < mma_tf32.FEWEST:
         return False
-    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return small_maps(pair)
 
 
 @register(

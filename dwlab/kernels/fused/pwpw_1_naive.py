@@ -16,6 +16,7 @@ from numba import uint32
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.problems.layers import small_maps
 from dwlab.target import cuda
 
 THREADS = 256
@@ -93,7 +94,7 @@ def traffic(pair):
 
 
 def supports(pair):
-    return pair.first.F <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return pair.first.F <= MOST and small_maps(pair)
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))

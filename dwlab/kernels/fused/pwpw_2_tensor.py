@@ -21,6 +21,7 @@ from dwlab.kernels.parts import constants, mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, turns, warp_traffic
+from dwlab.problems.layers import small_maps
 from dwlab.target import cuda
 
 
@@ -128,7 +129,7 @@ def supports(pair):
         return False
     if pair.dtype == "float32" and min(one.C, one.F) < mma_tf32.FEWEST:
         return False
-    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return small_maps(pair)
 
 
 @register(

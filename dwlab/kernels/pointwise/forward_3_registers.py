@@ -121,14 +121,9 @@ def supports(layer):
 
 
 @register(
-    kernel=kernel,
-    traffic=traffic,
-    supports=supports,
-    view="words",
-    aligned=16,
-    needs=("copy4_async",),
+    kernel=kernel, traffic=traffic, supports=supports, view="words", aligned=16, needs=("copy4_async",),
     tiles=Tiles(configs, resources, work, Rates(products=470, read=35, written=123, start=1320, chunk=300)),
-)
+)  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)
     return Launch((layout.blocks,), (config.threads,), shared_bytes=layout.shared_bytes)
