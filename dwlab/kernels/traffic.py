@@ -9,6 +9,7 @@ alignment only and share no code with the interpreter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -146,8 +147,13 @@ def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray
     return np.array([np.count_nonzero(sectors), sectors.sum()])
 
 
-def turns(count: int, threads: int) -> np.ndarray:
-    """(turn, thread) -> which of `count` items a thread of a block takes in each of its turns, -1 beyond the last."""
+def small_maps(problem) -> bool:
+    """Whether 31 bits count the elements of x, and those of y: so a kernel's indices fit int32."""
+    return max(math.prod(problem.shapes()[name]) for name in "xy") < 2**31
+
+
+def iterations(count: int, threads: int) -> np.ndarray:
+    """(iteration, thread) -> which of `count` items a thread of a block takes in each iteration, -1 beyond the last."""
     item = np.arange(-(-count // threads) * threads).reshape(-1, threads)
     return np.where(item < count, item, -1)
 

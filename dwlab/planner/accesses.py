@@ -157,9 +157,15 @@ def dw(layer: DepthwiseConv2d, tile: Tile) -> Accesses:
     y: N · C · P · Q
     """
     spatial = _spatial(layer, tile)
-    elements = _elements(layer.N * layer.C * _pixels_read(layer, tile), (layer, spatial))
-    shared = {"input": tile.channels * _staged(layer, tile), "filters": tile.channels * layer.K**2}
-    return Accesses("dw", tile, spatial * tiles(layer.C, tile.channels), elements, macs(layer), 0, shared)
+    return Accesses(
+        "dw",
+        tile,
+        spatial * tiles(layer.C, tile.channels),
+        _elements(layer.N * layer.C * _pixels_read(layer, tile), (layer, spatial)),
+        macs(layer),
+        0,
+        {"input": tile.channels * _staged(layer, tile), "filters": tile.channels * layer.K**2},
+    )
 
 
 def pw(layer: Pointwise, tile: Tile) -> Accesses:
@@ -173,10 +179,17 @@ def pw(layer: Pointwise, tile: Tile) -> Accesses:
     """
     runs, groups = _line_tiles(layer, tile), tiles(layer.F, tile.channels)
     step = min(STEP, layer.C)
-    elements = _elements(groups * layer.N * layer.C * layer.H * layer.W, (layer, runs))
-    shared = {"input": step * tile.pixels, "filters": step * tile.channels}
-    sums, stages = tile.channels * tile.pixels, tiles(layer.C, STEP)
-    return Accesses("pw", tile, runs * groups, elements, 0, macs(layer), shared, sums, stages)
+    return Accesses(
+        "pw",
+        tile,
+        runs * groups,
+        _elements(groups * layer.N * layer.C * layer.H * layer.W, (layer, runs)),
+        0,
+        macs(layer),
+        {"input": step * tile.pixels, "filters": step * tile.channels},
+        tile.channels * tile.pixels,
+        tiles(layer.C, STEP),
+    )
 
 
 def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
@@ -191,12 +204,21 @@ def dwpw(first: DepthwiseConv2d, second: Pointwise, tile: Tile) -> Accesses:
     """
     spatial, groups = _spatial(first, tile), tiles(second.F, tile.channels)
     step = min(STEP, first.C)
-    x = groups * first.N * first.C * _pixels_read(first, tile)
-    elements = _elements(x, (first, groups * spatial), (second, spatial))
-    shared = {"between": step * tile.pixels, "input": step * _staged(first, tile)}
-    shared["filters"] = step * (first.K**2 + tile.channels)
-    work, sums = (groups * macs(first), macs(second)), tile.channels * tile.pixels
-    return Accesses("dwpw", tile, spatial * groups, elements, *work, shared, sums, tiles(first.C, STEP))
+    return Accesses(
+        "dwpw",
+        tile,
+        spatial * groups,
+        _elements(groups * first.N * first.C * _pixels_read(first, tile), (first, groups * spatial), (second, spatial)),
+        groups * macs(first),
+        macs(second),
+        {
+            "between": step * tile.pixels,
+            "input": step * _staged(first, tile),
+            "filters": step * (first.K**2 + tile.channels),
+        },
+        tile.channels * tile.pixels,
+        tiles(first.C, STEP),
+    )
 
 
 def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
@@ -217,12 +239,21 @@ def pwdw(first: Pointwise, second: DepthwiseConv2d, tile: Tile) -> Accesses:
     pixels = first.N * _pixels_read(second, tile)
     whole = (tile.rows, tile.columns) == (second.P, second.Q)
     between, step = tile.channels * _staged(second, tile), min(STEP, first.C)
-    elements = _elements(groups * first.C * pixels, (first, spatial), (second, spatial))
-    beyond = max(0, step * (_staged(second, tile) + tile.channels) - between)
-    shared = {"between": between, "input and filters, beyond that": beyond}
-    shared["depthwise filters"] = tile.channels * second.K**2
-    kind, work = "pwdw" if whole else "pwdw_r", (macs(second), first.F * first.C * pixels)
-    return Accesses(kind, tile, spatial * groups, elements, *work, shared, between, tiles(first.C, STEP) + 1)
+    return Accesses(
+        "pwdw" if whole else "pwdw_r",
+        tile,
+        spatial * groups,
+        _elements(groups * first.C * pixels, (first, spatial), (second, spatial)),
+        macs(second),
+        first.F * first.C * pixels,
+        {
+            "between": between,
+            "input and filters, beyond that": max(0, step * (_staged(second, tile) + tile.channels) - between),
+            "depthwise filters": tile.channels * second.K**2,
+        },
+        between,
+        tiles(first.C, STEP) + 1,
+    )
 
 
 def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
@@ -238,11 +269,21 @@ def pwpw(first: Pointwise, second: Pointwise, tile: Tile) -> Accesses:
     """
     runs, groups = _line_tiles(first, tile), tiles(second.F, tile.channels)
     step = min(STEP, first.F)
-    elements = _elements(groups * first.N * first.C * first.H * first.W, (first, groups * runs), (second, runs))
-    shared = {"between": step * tile.pixels, "input": first.C * tile.pixels}
-    shared["filters"] = step * (first.C + tile.channels)
-    work, sums = groups * macs(first) + macs(second), tile.channels * tile.pixels
-    return Accesses("pwpw", tile, runs * groups, elements, 0, work, shared, sums, tiles(first.F, STEP) + 1)
+    return Accesses(
+        "pwpw",
+        tile,
+        runs * groups,
+        _elements(groups * first.N * first.C * first.H * first.W, (first, groups * runs), (second, runs)),
+        0,
+        groups * macs(first) + macs(second),
+        {
+            "between": step * tile.pixels,
+            "input": first.C * tile.pixels,
+            "filters": step * (first.C + tile.channels),
+        },
+        tile.channels * tile.pixels,
+        tiles(first.F, STEP) + 1,
+    )
 
 
 @functools.lru_cache(1 << 12)

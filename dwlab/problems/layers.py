@@ -7,7 +7,6 @@ compute inference: y = activation(convolution(x, w) + b) + r, with b and r only 
 from __future__ import annotations
 
 import functools
-import math
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
@@ -627,11 +626,6 @@ def _real(text: str, word: str, value: str) -> float:
 
 
 _NUMBERS = ("N", "C", "F", "H", "W", "K", "stride", "padding", "zero_x", "zero_y", "zero_r", "m_r")
-
-
-def small_maps(problem: Layer | Fused) -> bool:
-    """Whether 31 bits count the elements of x, and those of y."""
-    return max(math.prod(problem.shapes()[name]) for name in "xy") < 2**31
 
 
 def small_indices(layer: Pointwise) -> bool:

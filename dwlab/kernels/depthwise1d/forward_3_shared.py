@@ -17,7 +17,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, grouped, pieces, turns, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, iterations, pieces, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
@@ -99,7 +99,7 @@ def traffic_of(problem, inner, tap, window):
     tiles = grouped(range(0, L, width), lambda t0: -1 if inner(t0, width) else t0)  # those within: all alike
     for h0, _, times_h in pieces(H, 1):
         for j0, n in chunks:
-            i = turns(n, width * rows)
+            i = iterations(n, width * rows)
             w_loads = warp_traffic(np.where(i < 0, -1, h0 * K + tap(j0, n, i)))
             loads += -(-B // rows) * -(-L // width) * times_h * w_loads
         for b0, entries, times_b in pieces(B, rows):

@@ -17,8 +17,7 @@ from numba import uint32
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
-from dwlab.problems.layers import small_maps
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256

@@ -20,7 +20,7 @@ from numba import uint32
 
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, alike, turns, warp_traffic
+from dwlab.kernels.traffic import Traffic, alike, iterations, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -89,7 +89,7 @@ def traffic(problem):
 
     def rounds(channels):
         """(channel, pixel) of each thread in each of its rounds, -1 beyond the last."""
-        i = turns(channels * side * side, THREADS)
+        i = iterations(channels * side * side, THREADS)
         c, pixel = (i // side**2, i % side**2) if nchw else (i % channels, i // channels)
         return np.where(i < 0, -1, c), pixel
 

@@ -27,8 +27,7 @@ from dwlab.kernels.parts import constants, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, turns
-from dwlab.problems.layers import small_maps
+from dwlab.kernels.traffic import Traffic, iterations, small_maps
 from dwlab.target import cuda
 
 
@@ -70,7 +69,7 @@ def traffic(problem, config):
     words = as_words(one)
     across, down = -(-one.Q // TW), -(-one.P // TH)
     tiles = problem.N * across * down
-    i = turns(each, config.threads).ravel()
+    i = iterations(each, config.threads).ravel()
     tile = np.arange(tiles)[:, None]
     c, place = np.broadcast_to(np.where(i < 0, -1, i % stream.words), (tiles, len(i))), i // stream.words
     p = tile // across % down * TH + place // columns * rows

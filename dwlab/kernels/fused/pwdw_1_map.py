@@ -17,8 +17,7 @@ from numba import uint32
 from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, turns, warp_traffic
-from dwlab.problems.layers import small_maps
+from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -106,7 +105,7 @@ def traffic(pair):
 
 def _places(mine, size, f0, nchw):
     """(filter, place in the map, whether it is one) of each thread in each of its turns."""
-    at = turns(mine * size, THREADS)
+    at = iterations(mine * size, THREADS)
     return (f0 + (at // size if nchw else at % mine), at % size if nchw else at // mine, at >= 0)
 
 

@@ -23,8 +23,7 @@ from dwlab.kernels.parts import constants, mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, turns, warp_traffic
-from dwlab.problems.layers import small_maps
+from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
 
 
@@ -103,11 +102,11 @@ def traffic(pair, config):
     for f0 in range(0, F, FILTERS):
         words = row_loads.filter_traffic(C, F, FILTERS, DEPTH, T, f0)  # what every block of these filters loads
         for lines, often in ((dw.K**2, 1), (1, pair.first.bias + dw.bias)):  # taps, and biases
-            i = turns(WORDS_F * lines, T)
+            i = iterations(WORDS_F * lines, T)
             f = f0 // each + i % WORDS_F
             words += often * warp_traffic(np.where((i >= 0) & (f < FW), i // WORDS_F * FW + f, -1))
         load += words * pair.N * -(-P // rows)
-        i = turns(-(-rows // run) * Q * WORDS_F, T)
+        i = iterations(-(-rows // run) * Q * WORDS_F, T)
         f, q, g = f0 // each + i % WORDS_F, i // WORDS_F % Q, i // (WORDS_F * Q)
         for n, p0, o in np.ndindex(pair.N, -(-P // rows), run):
             p = p0 * rows + g * run + o

@@ -16,7 +16,7 @@ from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
-from dwlab.kernels.traffic import turns, warp_traffic
+from dwlab.kernels.traffic import iterations, warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.target import cuda
 
@@ -52,7 +52,7 @@ def traffic(layer: DepthwiseConv2d, config: TileConfig, items: int, n: int, p0: 
     """
     C, H, W, K, S = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride
     threads, size, run, total = config.threads, words(layer.dtype), config.thread_n, np.zeros(2, np.int64)
-    item, rows = turns(items, threads), rows_of(layer, config.block_h)
+    item, rows = iterations(items, threads), rows_of(layer, config.block_h)
     column, c = item // (config.block_k // size) * run, item % (config.block_k // size) * size
     c = c + np.arange(0, C, config.block_k)[:, None, None]
     there = (item >= 0) & (c < C)
