@@ -78,7 +78,7 @@ EDITS = [
      {"depthwise1d/forward/coalesced"}, set()),
     ("dwlab.kernels.depthwise1d.forward_2_coalesced", "ROWS = 8", "ROWS = 4", {"depthwise1d/forward/coalesced"}, set()),
     ("dwlab.kernels.depthwise1d.forward_3_shared", "min(WIDTH, max(LEAST, problem.L))", "min(WIDTH, problem.L)",
-     {"depthwise1d/forward/shared"}, {"depthwise1d/input_grad/shared"}),
+     {"depthwise1d/forward/shared"}, set()),
     ("dwlab.kernels.depthwise1d.strip_products", 'OUTPUTS = {"float32": 20', 'OUTPUTS = {"float32": 12',
      FLOAT_STRIPS | ids("depthwise1d/weight_grad/strips", "depthwise1d/backward/strips"), set()),
     ("dwlab.kernels.fused.sliding", "CHANNELS = 4", "CHANNELS = 2", SLIDE, ids("fused/dwpw/*")),

@@ -13,11 +13,10 @@ block is wide, so that thread i reads bank i + constant: 32 different ones for a
 Traffic: a tile and chunk of n taps load n elements of w once, and width + n of x in each row less those outside it.
 """
 
-import numpy as np
 from numba import float32, uint32
 
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, grouped, iterations, pieces, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
@@ -76,43 +75,12 @@ def kernel(x, w, y, shift):
 
 
 def traffic(problem):
-    """A window lies to the left of its tile, a tap a time, and the filter is read from its last tap on."""
-    K, L, shift = problem.K, problem.L, problem.shift
-    return traffic_of(
-        problem, lambda t0, width: t0 + shift >= K and t0 + width + shift <= L,
-        lambda j0, n, i: j0 + n - 1 - i, lambda t0, j0, n: (t0 + shift - j0 - n, n),
-    )  # fmt: skip
-
-
-def traffic_of(problem, inner, tap, window):
-    """Traffic of a kernel with these blocks.
-
-    inner(t0, width): whether nothing cuts off the windows of a tile. tap(j0, n, i): the tap that a thread stages.
-    window(t0, j0, n): where the tile's window of n taps begins, and the times that it has beyond the tile's.
-    """
-    B, H, L, K = problem.B, problem.H, problem.L, problem.K
     width, rows = block_of(problem)
-    thread = np.arange(width * rows)
-    ty, tx = np.divmod(thread, width)
-    chunks = [(j0, min(CHUNK, K - j0)) for j0 in range(0, K, CHUNK)]
-    loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    tiles = grouped(range(0, L, width), lambda t0: -1 if inner(t0, width) else t0)  # those within: all alike
-    for h0, _, times_h in pieces(H, 1):
-        for j0, n in chunks:
-            i = iterations(n, width * rows)
-            w_loads = warp_traffic(np.where(i < 0, -1, h0 * K + tap(j0, n, i)))
-            loads += -(-B // rows) * -(-L // width) * times_h * w_loads
-        for b0, entries, times_b in pieces(B, rows):
-            base = np.where(ty < entries, ((b0 + ty) * H + h0) * L, -1)
-            for _, t0, times in tiles:
-                times = times * times_b * times_h
-                stores += times * warp_traffic(np.where((base >= 0) & (t0 + tx < L), base + t0 + tx, -1))
-                for j0, n in chunks:
-                    first, more = window(t0, j0, n)
-                    i = tx + np.arange(0, width + more, width)[:, None]
-                    inside = (base >= 0) & (first + i >= 0) & (first + i < L) & (i < width + more)
-                    loads += times * warp_traffic(np.where(inside, base + first + i, -1))
-    return Traffic(*loads.tolist(), *stores.tolist())
+
+    def window(t0, j0, n):
+        return t0 + problem.shift - j0 - n, width + n
+
+    return row_traffic.shared(problem, (width, rows), CHUNK, window, tap=lambda i, n: n - 1 - i)
 
 
 def block_of(problem):

@@ -10,7 +10,7 @@ Traffic: as forward's. For each element and tap inside the row one load of w and
 
 import numpy as np
 
-from dwlab.kernels.depthwise1d.forward_1_naive import traffic_of
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, register
 from dwlab.target import cuda
 
@@ -30,8 +30,8 @@ def kernel(dy, w, dx, shift):
 
 
 def traffic(problem):
-    end = np.arange(problem.L) + problem.shift + 1
-    return traffic_of(problem, np.maximum(0, np.minimum(problem.K, end) - np.maximum(0, end - problem.L)))
+    stop = np.arange(problem.L) + problem.shift + 1  # behind the last of the taps that read each time of a row
+    return row_traffic.naive(problem, np.maximum(0, np.minimum(problem.K, stop) - np.maximum(0, stop - problem.L)))
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from numba import float32, uint32
 
-from dwlab.kernels.depthwise1d import forward_2_coalesced
-from dwlab.kernels.registry import Launch, fits_uint32, register
+from dwlab.kernels.registry import Launch, fits_uint32, register, stage
 from dwlab.target import cuda
 
 TILE = 32  # elements of one row that a warp computes, one per lane
@@ -42,7 +41,7 @@ def kernel(dy, w, dx, shift):
 
 def traffic(problem):
     """That of the forward convolution that it is, whichever way it goes through its taps."""
-    return forward_2_coalesced.traffic(replace(problem, padding=problem.shift))
+    return stage("depthwise1d/forward/coalesced").traffic(replace(problem, padding=problem.shift))
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

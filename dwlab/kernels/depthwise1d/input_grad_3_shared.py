@@ -13,7 +13,7 @@ Traffic: a tile and chunk of n taps load n elements of w once, and width + n - 1
 
 from numba import float32, uint32
 
-from dwlab.kernels.depthwise1d.forward_3_shared import block_of, traffic_of
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, fits_uint32, register
 from dwlab.target import cuda
 
@@ -73,11 +73,18 @@ def kernel(dy, w, dx, shift):
 
 
 def traffic(problem):
-    K, L, shift = problem.K, problem.L, problem.shift
-    return traffic_of(
-        problem, lambda s0, width: s0 >= shift and s0 + width + K - 1 - shift <= L,
-        lambda j0, n, i: j0 + i, lambda s0, j0, n: (s0 - shift + j0, n - 1),
-    )  # fmt: skip
+    width, rows = block_of(problem)
+
+    def window(s0, j0, n):
+        return s0 - problem.shift + j0, width + n - 1
+
+    return row_traffic.shared(problem, (width, rows), CHUNK, window, tap=lambda i, n: i)
+
+
+def block_of(problem):
+    """Threads along s and rows of a block: as wide as the row up to 64, then as many rows as 256 threads hold."""
+    width = min(WIDTH, max(LEAST, problem.L))
+    return width, min(THREADS // width, problem.B)
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

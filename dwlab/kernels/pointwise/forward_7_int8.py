@@ -25,10 +25,10 @@ from numba import float32, int32, uint32
 
 from dwlab.kernels.parts import gemm, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.pointwise.forward_6_dp4a import supports
 from dwlab.kernels.pointwise.int8_tiles import DEPTH, TILES, layout_of, shared_bytes
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic
+from dwlab.problems.layers import small_indices
 from dwlab.target import cuda
 
 
@@ -87,6 +87,10 @@ def traffic(layer, config):
     m, n = m0[:, None, None, None] + row, n0[:, None, None] + column
     store = int8_epilogue.store_traffic(one.N, np.where(m < one.M, m, -1), n)
     return Traffic(*(load + layer.residual * store), *store)
+
+
+def supports(layer):
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and layer.F % 4 == 0 and small_indices(layer)
 
 
 @register(
