@@ -84,19 +84,6 @@ def phases(count: int, pitch: int) -> np.ndarray:
     return found
 
 
-def residues(first: Any, stop: Any) -> np.ndarray:
-    """How many of the whole numbers first <= n < stop leave 0, 1, … 7 modulo 8: one axis more than `first`, of 8.
-
-    Nothing where stop <= first. A table of sectors by place, times this, sums up accesses at neighbouring elements.
-    """
-    first = np.asarray(first, np.int64)[..., None]
-    stop = np.maximum(first, np.asarray(stop, np.int64)[..., None])
-    place = np.arange(SECTOR_ELEMENTS)
-    return (stop - place + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS - (first - place + SECTOR_ELEMENTS - 1) // (
-        SECTOR_ELEMENTS
-    )
-
-
 def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
     """Sectors of the same runs in every one of `rows` rows, `pitch` elements apart: run i starts `first[i]` into it."""
     return sum(
