@@ -151,6 +151,19 @@ def within(first: Any, count: int, length: int) -> tuple[np.ndarray, np.ndarray]
     return begin, np.maximum(0, np.minimum(length, first + count) - begin)
 
 
+def rows_traffic(
+    row: Any, lane: Any, step: int, first: int, count: int, length: int, per_sector: int = SECTOR_ELEMENTS
+) -> np.ndarray:
+    """[requests, sectors] of a block that goes through `count` times of its rows, from time `first` on, `step` at once.
+
+    row: where each thread's begins, -1 if it has none; lane: its first time, counted from `first`. Times outside of a
+    row, of which each has `length`, are left out.
+    """
+    i = lane + np.arange(0, count, step)[:, None]
+    inside = (row >= 0) & (i < count) & (0 <= first + i) & (first + i < length)
+    return warp_traffic(np.where(inside, row + first + i, -1), per_sector)
+
+
 def sectors_by_place(elements: Any) -> np.ndarray:
     """Sectors of one access with all its elements moved on by 0, 1, … 7: 8 numbers. -1 as in warp_traffic."""
     elements = np.asarray(elements, np.int64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dwlab.kernels.traffic import Traffic, grouped, iterations, pieces, sectors_by_place, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, iterations, pieces, rows_traffic, sectors_by_place, warp_traffic
 
 
 def naive(problem, row_uses):
@@ -50,11 +50,7 @@ def shared(problem, block, chunk, window, tap):
             base = np.where(ty < entries, ((b0 + ty) * H + h0) * L, -1)
             for _, t0, alike in tiles:
                 times = alike * times_b * times_h
-                stores += times * warp_traffic(np.where((base >= 0) & (t0 + tx < L), base + t0 + tx, -1))
+                stores += times * rows_traffic(base, tx, width, t0, width, L)
                 for j0, n in chunks:
-                    first, count = window(t0, j0, n)
-                    i = tx + np.arange(0, count, width)[:, None]
-                    s = first + i
-                    inside = (base >= 0) & (s >= 0) & (s < L) & (i < count)
-                    loads += times * warp_traffic(np.where(inside, base + s, -1))
+                    loads += times * rows_traffic(base, tx, width, *window(t0, j0, n), L)
     return Traffic(*loads.tolist(), *stores.tolist())
