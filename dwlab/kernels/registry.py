@@ -759,12 +759,12 @@ def _c_contiguous(array: Any) -> bool:
 
 
 def _source(text: str) -> str:
-    """The part of a stage file between its imports and its traffic formula."""
+    """The part of a stage file between its imports and its traffic formula, or its launch."""
     body = ast.parse(text).body
     imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    formula = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == "traffic")
-    lines = text.splitlines()
-    return "\n".join(lines[imports[-1].end_lineno : formula.lineno - 1]).strip() + "\n"
+    after = next(node for node in body if getattr(node, "name", "") in ("traffic", "launch"))
+    end = min(node.lineno for node in (after, *after.decorator_list))
+    return "\n".join(text.splitlines()[imports[-1].end_lineno : end - 1]).strip() + "\n"
 
 
 def _order(number: str) -> float:

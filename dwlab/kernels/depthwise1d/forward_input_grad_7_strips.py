@@ -152,13 +152,9 @@ def traffic(problem, reverse):
     )
 
 
-def supports(problem):
-    return takes(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="16",
+    kernel=kernel, traffic=traffic, supports=lambda problem: takes(problem, MOST),
+    otherwise="depthwise1d/{path}/warp_tiled", aligned=16, needs=("copy4_async",), lesson="16",
 )  # fmt: skip
 def launch(problem, reverse):
     strips = fits_uint32(problem) * per_row(problem.L, problem.dtype)

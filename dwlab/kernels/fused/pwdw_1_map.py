@@ -109,12 +109,9 @@ def _places(mine, size, f0, nchw):
     return (f0 + (at // size if nchw else at % mine), at % size if nchw else at // mine, at >= 0)
 
 
-def supports(pair):
-    return pair.second.H * pair.second.W <= MOST and small_maps(pair)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="38"
-)
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.second.H * pair.second.W <= MOST and small_maps(pair),
+    view="flat", dtypes=("float32", "float16", "int8"), lesson="38",
+)  # fmt: skip
 def launch(pair):
     return Launch((-(-pair.second.C // filters(pair)), pair.N), (THREADS,))

@@ -120,13 +120,10 @@ def _places(size, nchw):
     return (i, i // size, i % size) if nchw else (i, i % FILTERS, i // FILTERS)
 
 
-def supports(pair):
-    return pair.second.K <= SIDE and small_maps(pair)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="38"
-)
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.second.K <= SIDE and small_maps(pair), view="flat",
+    dtypes=("float32", "float16", "int8"), lesson="38",
+)  # fmt: skip
 def launch(pair):
     dw = pair.second
     tiles = -(-dw.P // tile(dw.P, dw.K, dw.stride)[0]) * -(-dw.Q // tile(dw.Q, dw.K, dw.stride)[0])

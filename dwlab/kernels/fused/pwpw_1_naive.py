@@ -92,10 +92,9 @@ def traffic(pair):
     return Traffic(*load, *(store + out))
 
 
-def supports(pair):
-    return pair.first.F <= MOST and small_maps(pair)
-
-
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
+@register(
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.first.F <= MOST and small_maps(pair), view="flat",
+    dtypes=("float32", "float16", "int8"),
+)  # fmt: skip
 def launch(pair):
     return Launch((-(-pair.first.H * pair.first.W // pixels(pair)), pair.N), (THREADS,))
