@@ -60,14 +60,9 @@ class DispatchError(ValueError):
 
 
 def forward(
-    x: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    y: Array | None = None,
-    stage: str | Stage | None = None,
+    x: Array, w: Array, *, padding: str | int = "causal", y: Array | None = None, stage: str | Stage | None = None,
     stream: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """y[b, h, t] = sum_j w[h, j] * x[b, h, t + shift - j]: depthwise convolution of x (B, H, L) with w (H, K).
 
     padding: "causal", "same" or the number of zeros to the left (DepthwiseConv1d). y: the array to write, (B, H, L);
@@ -78,14 +73,9 @@ def forward(
 
 
 def input_grad(
-    dy: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    dx: Array | None = None,
-    stage: str | Stage | None = None,
+    dy: Array, w: Array, *, padding: str | int = "causal", dx: Array | None = None, stage: str | Stage | None = None,
     stream: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """dx[b, h, s] = sum_j w[h, j] * dy[b, h, s - shift + j]: the gradient with respect to x, from dy (B, H, L).
 
     w (H, K); dx: the array to write, (B, H, L). padding, stage, stream, errors: as in forward.
@@ -94,15 +84,9 @@ def input_grad(
 
 
 def weight_grad(
-    dy: Array,
-    x: Array,
-    taps: int,
-    *,
-    padding: str | int = "causal",
-    dw: Array | None = None,
-    stage: str | Stage | None = None,
-    stream: Any = None,
-) -> Array:
+    dy: Array, x: Array, taps: int, *, padding: str | int = "causal", dw: Array | None = None,
+    stage: str | Stage | None = None, stream: Any = None,
+) -> Array:  # fmt: skip
     """dw[h, j] = sum_b sum_t dy[b, h, t] * x[b, h, t + shift - j]: the gradient with respect to w, for j < taps.
 
     dy, x (B, H, L); taps: K; dw: the array to write, (H, K). padding, stage, stream, errors: as in forward.
@@ -111,16 +95,9 @@ def weight_grad(
 
 
 def backward(
-    dy: Array,
-    x: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    dx: Array | None = None,
-    dw: Array | None = None,
-    stage: str | Stage | None = None,
-    stream: Any = None,
-) -> tuple[Array, Array]:
+    dy: Array, x: Array, w: Array, *, padding: str | int = "causal", dx: Array | None = None, dw: Array | None = None,
+    stage: str | Stage | None = None, stream: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """(dx, dw), both gradients: from one pass over dy and x where the path "backward" has a good stage for the problem.
 
     Otherwise from the best input_grad and the best weight_grad, one after the other (`launches` says which). dy, x, dx
@@ -224,14 +201,9 @@ def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: in
 
 
 def _call(
-    path: str,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    padding: str | int,
-    taps: int | None,
-    wanted: str | Stage | None,
-    stream: Any,
-) -> tuple[Any, ...]:
+    path: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], padding: str | int, taps: int | None,
+    wanted: str | Stage | None, stream: Any,
+) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of a path. `outputs`: name -> the array to write, or None."""
     if not isinstance(wanted, (str, Stage, type(None))):
         raise DispatchError(f"stage={wanted!r}: give a stage's name or id, a Stage, or None for the best one")
