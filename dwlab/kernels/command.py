@@ -29,11 +29,8 @@ def register(command: commandline.Register) -> None:
     add("--path", help="only of this path, such as forward")
     add("stage", nargs="?", metavar="OP/PATH/STAGE", help="only this one")
     add("--alone", action="store_true", help="print it as one file that needs numba-cuda and NumPy alone")
-    add(
-        "--problem",
-        metavar="P",
-        help=f"that this file is for: {commandline.PROBLEMS} (default: paper, an example's layer)",
-    )
+    problem = f"that this file is for: {commandline.PROBLEMS} (default: paper, an example's layer)"
+    add("--problem", metavar="P", help=problem)
     example = "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48"
     add = command("xray", xray, example).add_argument
     add("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
