@@ -7,7 +7,7 @@ from parts import part
 from dwlab.judge.formulas import Comparison, compare
 from dwlab.kernels import traffic
 from dwlab.kernels.registry import stage, stages
-from dwlab.kernels.traffic import Traffic, residues
+from dwlab.kernels.traffic import Traffic
 from dwlab.problems import PAPER, SMALL, DepthwiseConv1d
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
@@ -15,13 +15,6 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 STAGES = stages("depthwise1d")
 each_stage = pytest.mark.parametrize("one", STAGES, ids=lambda one: one.id.removeprefix("depthwise1d/"))
 HUGE = part("test_traffic: huge problems", [one.id for one in STAGES])
-
-
-@given(first=st.integers(-30, 30), count=st.integers(-5, 40))
-def test_residues_are_the_places_of_a_run(first, count):
-    assert residues(first, first + count).tolist() == [
-        sum(n % 8 == place for n in range(first, first + count)) for place in range(8)
-    ]
 
 
 SIZES = [

@@ -218,14 +218,9 @@ def where(gpu: str | machine.Machine | None) -> tuple[machine.Machine, ...]:
 
 
 def ranking(
-    problem: Problem,
-    path: str | None = None,
-    gpu: str | None = None,
-    *,
-    among: Sequence[Stage] | None = None,
-    rows: Iterable[Measurement] | None = None,
-    times: Mapping[str, float] | None = None,
-) -> tuple[Stage, ...]:
+    problem: Problem, path: str | None = None, gpu: str | None = None, *, among: Sequence[Stage] | None = None,
+    rows: Iterable[Measurement] | None = None, times: Mapping[str, float] | None = None,
+) -> tuple[Stage, ...]:  # fmt: skip
     """The stages that take a problem on a GPU, the one expected to be fastest first; () if none takes it.
 
     path, gpu: as `takers` has them. among: the stages to rank, those of `takers` if None. rows: measurements in place
@@ -248,11 +243,9 @@ def ranking(
 
 
 def fastest_row(
-    problem: Problem,
-    rows: Iterable[Measurement] | None = None,
-    gpu: str | None = None,
+    problem: Problem, rows: Iterable[Measurement] | None = None, gpu: str | None = None,
     among: Sequence[Stage] | None = None,
-) -> Measurement | None:
+) -> Measurement | None:  # fmt: skip
     """The row by which `ranking` knows a recorded problem; None if there is none.
 
     It is the fastest row of the newest run that has any (records.best), of this problem or else of one that is the same

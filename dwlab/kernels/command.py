@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import sys
 from typing import Any
 
@@ -30,11 +29,8 @@ def register(command: commandline.Register) -> None:
     add("--path", help="only of this path, such as forward")
     add("stage", nargs="?", metavar="OP/PATH/STAGE", help="only this one")
     add("--alone", action="store_true", help="print it as one file that needs numba-cuda and NumPy alone")
-    add(
-        "--problem",
-        metavar="P",
-        help=f"that this file is for: {commandline.PROBLEMS} (default: paper, an example's layer)",
-    )
+    problem = f"that this file is for: {commandline.PROBLEMS} (default: paper, an example's layer)"
+    add("--problem", metavar="P", help=problem)
     example = "example: python -m dwlab xray depthwise1d/forward/coalesced --problem 1,16,100,48"
     add = command("xray", xray, example).add_argument
     add("stage", metavar="OP/PATH/STAGE", help=commandline.OWN)
@@ -87,9 +83,8 @@ def xray(options: argparse.Namespace) -> int:
         kernel, grid, block, args, *_ = own_kernel(options.stage)
     else:
         problem = problem_of(stage, options.problem, "small")
-        _check_products(stage, problem)
+        _check_work(stage, problem)
         kernel, launch = stage.kernel_for(problem), stage.launch(problem)
-        _check_threads(stage, problem, launch)
         grid, block, args, shared_bytes = launch.grid, launch.block, stage.example(problem), launch.shared_bytes
         title = f"{stage.id} on {problem}\n"
         head = {"stage": stage.id, "problem": records.describe_problem(problem) | {"dtype": problem.dtype}}
@@ -113,7 +108,7 @@ def xray(options: argparse.Namespace) -> int:
     return 1 if report.hazards else 0
 
 
-def _check_products(stage: registry.Stage, problem: problems.Problem) -> None:
+def _check_work(stage: registry.Stage, problem: problems.Problem) -> None:
     """Raises UserError for what the interpreter takes minutes for."""
     # Rows have no more products than that; how many taps lie within one takes memory for each tap.
     rows = problem.B * problem.H * problem.L * problem.K if stage.op == "depthwise1d" else 0
@@ -123,11 +118,8 @@ def _check_products(stage: registry.Stage, problem: problems.Problem) -> None:
             f"{problem} has {products:,} products, and beyond {XRAY_PRODUCTS:,} the interpreter takes minutes: give a "
             f"smaller {'B, H or K' if stage.op == 'depthwise1d' else 'layer'}"
         )
-
-
-def _check_threads(stage: registry.Stage, problem: problems.Problem, launch: registry.Launch) -> None:
-    """Raises UserError for what the interpreter takes minutes for."""
-    threads = launch.threads * math.prod(launch.grid)
+    launch = stage.launch(problem)
+    threads = launch.threads * launch.blocks
     if threads > XRAY_THREADS:
         raise UserError(
             f"{stage.id} starts {threads:,} threads on {problem}, and beyond {XRAY_THREADS:,} the interpreter takes "

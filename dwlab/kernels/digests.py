@@ -244,13 +244,11 @@ class _Sources:
         return found, after
 
 
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     for node in body:
         yield node
-        for part in ("body", "orelse", "handlers", "finalbody"):
-            if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                for inner in getattr(node, part, ()):
-                    yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+        if not isinstance(node, (ast.expr, ast.FunctionDef, ast.ClassDef)):
+            yield from _statements(ast.iter_child_nodes(node))
 
 
 def _bound_by(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:

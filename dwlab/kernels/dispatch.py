@@ -60,14 +60,9 @@ class DispatchError(ValueError):
 
 
 def forward(
-    x: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    y: Array | None = None,
-    stage: str | Stage | None = None,
+    x: Array, w: Array, *, padding: str | int = "causal", y: Array | None = None, stage: str | Stage | None = None,
     stream: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """y[b, h, t] = sum_j w[h, j] * x[b, h, t + shift - j]: depthwise convolution of x (B, H, L) with w (H, K).
 
     padding: "causal", "same" or the number of zeros to the left (DepthwiseConv1d). y: the array to write, (B, H, L);
@@ -78,14 +73,9 @@ def forward(
 
 
 def input_grad(
-    dy: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    dx: Array | None = None,
-    stage: str | Stage | None = None,
+    dy: Array, w: Array, *, padding: str | int = "causal", dx: Array | None = None, stage: str | Stage | None = None,
     stream: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """dx[b, h, s] = sum_j w[h, j] * dy[b, h, s - shift + j]: the gradient with respect to x, from dy (B, H, L).
 
     w (H, K); dx: the array to write, (B, H, L). padding, stage, stream, errors: as in forward.
@@ -94,15 +84,9 @@ def input_grad(
 
 
 def weight_grad(
-    dy: Array,
-    x: Array,
-    taps: int,
-    *,
-    padding: str | int = "causal",
-    dw: Array | None = None,
-    stage: str | Stage | None = None,
-    stream: Any = None,
-) -> Array:
+    dy: Array, x: Array, taps: int, *, padding: str | int = "causal", dw: Array | None = None,
+    stage: str | Stage | None = None, stream: Any = None,
+) -> Array:  # fmt: skip
     """dw[h, j] = sum_b sum_t dy[b, h, t] * x[b, h, t + shift - j]: the gradient with respect to w, for j < taps.
 
     dy, x (B, H, L); taps: K; dw: the array to write, (H, K). padding, stage, stream, errors: as in forward.
@@ -111,16 +95,9 @@ def weight_grad(
 
 
 def backward(
-    dy: Array,
-    x: Array,
-    w: Array,
-    *,
-    padding: str | int = "causal",
-    dx: Array | None = None,
-    dw: Array | None = None,
-    stage: str | Stage | None = None,
-    stream: Any = None,
-) -> tuple[Array, Array]:
+    dy: Array, x: Array, w: Array, *, padding: str | int = "causal", dx: Array | None = None, dw: Array | None = None,
+    stage: str | Stage | None = None, stream: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
     """(dx, dw), both gradients: from one pass over dy and x where the path "backward" has a good stage for the problem.
 
     Otherwise from the best input_grad and the best weight_grad, one after the other (`launches` says which). dy, x, dx
@@ -224,22 +201,17 @@ def _named(problem: DepthwiseConv1d, path: str, wanted: str | Stage, aligned: in
 
 
 def _call(
-    path: str,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    padding: str | int,
-    taps: int | None,
-    wanted: str | Stage | None,
-    stream: Any,
-) -> tuple[Any, ...]:
+    path: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], padding: str | int, taps: int | None,
+    wanted: str | Stage | None, stream: Any,
+) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of a path. `outputs`: name -> the array to write, or None."""
     if not isinstance(wanted, (str, Stage, type(None))):
         raise DispatchError(f"stage={wanted!r}: give a stage's name or id, a Stage, or None for the best one")
     given = {name: array for name, array in outputs.items() if array is not None}
     arrays = {**inputs, **given}
     kind = _one_kind(arrays)
-    problem = _problem_of(path, inputs, padding, taps)
-    _check(kind, problem, path, arrays, given)
+    problem = _problem_of(inputs, padding, taps)
+    _check(kind, problem, arrays, given)
     if kind == _TORCH and stream is not None:
         raise DispatchError(
             f"stream={stream!r} with torch tensors: they run on torch's current stream; "
@@ -319,34 +291,29 @@ def _array_of(tensor: Any, shape: tuple[int, ...] | None = None) -> Any:
 
 def _words_of(problem: DepthwiseConv1d, name: str, tensor: Any, view: str) -> Any:
     """The tensor's memory as kernels get it (registry.words)."""
+    shape, dtype = tuple(tensor.shape), "float32"
     if view in ("elements", "line"):
-        shape = tuple(tensor.shape) if view == "elements" else (tensor.numel(),)
-        dtype = "float32" if problem.dtype_of(name) == "float32" else "uint16"
-        return _array_at(tensor.device.index, tensor.data_ptr(), shape, dtype)
-    if problem.dtype_of(name) == "float32" or view == "words":
+        shape = shape if view == "elements" else (tensor.numel(),)
+        dtype = dtype if problem.dtype_of(name) == "float32" else "uint16"
+    elif problem.dtype_of(name) == "float32" or view == "words":
         return memory_of(tensor, words=view == "words")
-    B, H, L = tensor.shape
-    return _array_at(tensor.device.index, tensor.data_ptr(), (B, H, L // 2), "float32")
+    else:
+        shape = *shape[:-1], shape[-1] // 2
+    return _array_at(tensor.device.index, tensor.data_ptr(), shape, dtype)
 
 
-def _empty_like(shape: tuple[int, ...], like: Any) -> Any:
-    return sys.modules["torch"].empty(shape, dtype=sys.modules["torch"].float32, device=like.device)
-
-
-_TENSORS = registry.Memory(words=_words_of, shaped=_array_of, empty=_empty_like)
+_TENSORS = registry.Memory(
+    words=_words_of, shaped=_array_of,
+    empty=lambda shape, like: like.new_empty(shape, dtype=sys.modules["torch"].float32),
+)  # fmt: skip
 """A workspace is held until the kernels are enqueued. Then torch may hand it on, to work later on the same stream."""
 
 
 @functools.lru_cache(4096)
 def _array_at(device: int, address: int, shape: tuple[int, ...], dtype: str) -> Any:
     """Kept, because Numba takes longer to make an array and find its type than to launch: torch reuses addresses."""
-    interface = {
-        "shape": shape,
-        "typestr": np.dtype(dtype).str,
-        "data": (address, False),
-        "strides": None,
-        "version": 3,
-    }
+    data, typestr = (address, False), np.dtype(dtype).str
+    interface = {"shape": shape, "typestr": typestr, "data": data, "strides": None, "version": 3}
     return target.cuda.as_cuda_array(types.SimpleNamespace(__cuda_array_interface__=interface))
 
 
@@ -411,7 +378,7 @@ def _dtype(array: Any) -> str:
     return "bfloat16" if name == "uint16" else name.removeprefix("torch.")
 
 
-def _problem_of(path: str, inputs: Mapping[str, Any], padding: str | int, taps: int | None) -> DepthwiseConv1d:
+def _problem_of(inputs: Mapping[str, Any], padding: str | int, taps: int | None) -> DepthwiseConv1d:
     """The problem that the inputs' shapes and dtype say. Raises DispatchError where they say none, or two."""
     for name, array in inputs.items():
         axes = ("H", "K") if name == "w" else ("B", "H", "L")
@@ -428,17 +395,12 @@ def _problem_of(path: str, inputs: Mapping[str, Any], padding: str | int, taps: 
     for name, shape in others:
         if shape != (B, H, L):
             raise DispatchError(f"{first} has shape {(B, H, L)} and {name} {shape}: both are (B, H, L)")
-    if "w" in inputs:
-        channels, K = (int(n) for n in inputs["w"].shape)
-        if channels != H:
-            hint = ""
-            if channels == L:
-                hint = f": is it (B, L, H)? Then pass {first} with its axes 1 and 2 exchanged, made contiguous"
-            elif K == H:
-                hint = ": is w (K, H)? Then pass w.T, made contiguous"
-            raise DispatchError(f"{first} has {H} channels {(B, H, L)} and w {channels} {(channels, K)}{hint}")
-    else:
-        K = taps
+    channels, K = (int(n) for n in inputs["w"].shape) if "w" in inputs else (H, taps)
+    if channels != H:
+        hint = ": is w (K, H)? Then pass w.T, made contiguous" if K == H else ""
+        if channels == L:
+            hint = f": is it (B, L, H)? Then pass {first} with its axes 1 and 2 exchanged, made contiguous"
+        raise DispatchError(f"{first} has {H} channels {(B, H, L)} and w {channels} {(channels, K)}{hint}")
     dtype = _dtype(inputs[first])
     for name, array in inputs.items():
         _check_dtype(name, array, dtype if dtype in DTYPES and "w" not in name else "float32")
@@ -467,7 +429,7 @@ def _check_dtype(name: str, array: Any, wanted: str) -> None:
     raise DispatchError(f"{name} is {dtype}; {wanted} is needed: pass {cast}")
 
 
-def _check(kind: str, problem: DepthwiseConv1d, path: str, arrays: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check(kind: str, problem: DepthwiseConv1d, arrays: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises DispatchError for the first array that the problem's kernels could not use."""
     if kind == _TORCH:
         _check_tensors(arrays)
@@ -548,10 +510,7 @@ def _alignment(arrays: Any) -> int:
 
 
 def _check_overlap(arrays: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    spans = {}
-    for name, array in arrays.items():
-        start = _address(array)
-        spans[name] = start, start + int(array.nbytes)
+    spans = {name: (_address(array), _address(array) + int(array.nbytes)) for name, array in arrays.items()}
     for name in given:
         for other in arrays:
             if other != name and spans[name][0] < spans[other][1] and spans[other][0] < spans[name][1]:

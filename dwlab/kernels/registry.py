@@ -325,13 +325,8 @@ class Stage:
             return None
         here = gpus.of(gpu)
         found = tuned.winners(self.id, problem, here) if measured else ()
-        return choose(
-            self.tiles,
-            problem.kernel_key,
-            problem.N,
-            here,
-            (*(one.config for one in found), *recorded.tiles(self.id, problem, here)),
-        )
+        measured_here = (*(one.config for one in found), *recorded.tiles(self.id, problem, here))
+        return choose(self.tiles, problem.kernel_key, problem.N, here, measured_here)
 
     def why_config(self, problem: Problem, gpu: Any = None) -> str:
         """Why `config` takes the tile that it takes, in words; "" of a stage without tiles."""
@@ -393,10 +388,8 @@ class Stage:
         for layout, names, step in itertools.product(layouts, ways, (2, 4, 8, 16, 32, 64)):
             sizes = {name: -(-getattr(problem, name) // step) * step for name in names}
             if self.supports(replace(problem, layout=layout, **sizes), gpu):
-                wrong = [f"{name} = {getattr(problem, name)}" for name in names]
-                needed = [f"{' and '.join(wrong)}: a multiple of {step}"] * bool(names) + [layout] * (
-                    layout != problem.layout
-                )
+                wrong = " and ".join(f"{name} = {getattr(problem, name)}" for name in names)
+                needed = [f"{wrong}: a multiple of {step}"] * bool(names) + [layout] * (layout != problem.layout)
                 return f" ({' and '.join(needed)} is needed)"
         return ""
 
@@ -436,13 +429,12 @@ class Stage:
         Raises StageError for an array that is missing, has another shape or dtype, is not C-contiguous, is an output
         and read-only, or begins at an address that the kernel's instructions cannot take.
         """
-        checked = check_arrays(problem, self.path, arrays)
+        check_arrays(problem, self.path, arrays)
         if self.aligned > 1 and self.supports(problem):
-            for name, array in zip(problem.arrays(self.path), checked, strict=True):
-                _check_address(name, array, self)
+            for name in problem.arrays(self.path):
+                _check_address(name, arrays[name], self)
         how = self.launch(problem)  # refuses what the stage does not take, before rows are looked at as words
-        given = dict(zip(problem.arrays(self.path), checked, strict=True))
-        passed = (self.words(problem, name, given[name]) for name in problem.slots(self.path))
+        passed = (self.words(problem, name, arrays[name]) for name in problem.slots(self.path))
         return (*passed, *how.scalars)
 
     def run(self, problem: DepthwiseConv1d, arrays: dict[str, Any], stream: Any = 0) -> None:
@@ -695,8 +687,8 @@ def _check_workspace(shape: tuple[int, ...], given: Any) -> None:
         raise StageError(f"the workspace is {given.dtype} {tuple(given.shape)}; contiguous float32 {shape} is needed")
 
 
-def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> tuple[Any, ...]:
-    """The arrays of a path in the kernel's order. Raises StageError for the first that cannot be used."""
+def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) -> None:
+    """Raises StageError for the first of a path's arrays that cannot be used."""
     names = problem.arrays(path)
     unknown = [name for name in arrays if name not in names]
     if unknown:
@@ -731,7 +723,6 @@ def check_arrays(problem: DepthwiseConv1d, path: str, arrays: dict[str, Any]) ->
                 check_positive(name, array)
             except ProblemError as error:
                 raise StageError(str(error)) from None
-    return tuple(arrays[name] for name in names)
 
 
 def _check_address(name: str, array: Any, one: Stage) -> None:
@@ -759,12 +750,12 @@ def _c_contiguous(array: Any) -> bool:
 
 
 def _source(text: str) -> str:
-    """The part of a stage file between its imports and its traffic formula."""
+    """The part of a stage file between its imports and its traffic formula, or its launch."""
     body = ast.parse(text).body
     imports = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    formula = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == "traffic")
-    lines = text.splitlines()
-    return "\n".join(lines[imports[-1].end_lineno : formula.lineno - 1]).strip() + "\n"
+    after = next(node for node in body if getattr(node, "name", "") in ("traffic", "launch"))
+    end = min(node.lineno for node in (after, *after.decorator_list))
+    return "\n".join(text.splitlines()[imports[-1].end_lineno : end - 1]).strip() + "\n"
 
 
 def _order(number: str) -> float:
@@ -776,18 +767,10 @@ _registry: dict[str, Stage] = {}
 
 
 def register(
-    *,
-    kernel: Any,
-    traffic: Callable[[DepthwiseConv1d], Traffic],
-    supports: Callable[[Problem], bool] | None = None,
-    otherwise: str = "",
-    aligned: int = 1,
-    dtypes: tuple[str, ...] = (),
-    view: str = "shaped",
-    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = (),
-    tiles: Tiles | None = None,
-    lesson: str = "",
-) -> Callable[[Callable], Callable]:
+    *, kernel: Any, traffic: Callable[..., Traffic], supports: Callable[[Problem], bool] | None = None,
+    otherwise: str = "", aligned: int = 1, dtypes: tuple[str, ...] = (), view: str = "shaped",
+    needs: tuple[str, ...] | Mapping[str, tuple[str, ...]] = (), tiles: Tiles | None = None, lesson: str = "",
+) -> Callable[[Callable], Callable]:  # fmt: skip
     """Decorates a stage file's `launch` and puts the stage on the list.
 
     supports, otherwise: for a kernel made by_shape that is not for every problem: which ones it is for, and the id of
@@ -865,24 +848,13 @@ def register(
             return moved(problem, *tile(problem, gpu))
 
         made = Stage(
-            op=file.parent.name,
-            path=path,
-            order=_order(match[2]),
-            name=match[3],
-            file=file.relative_to(_FOLDER.parents[1]).as_posix(),
-            kernel=kernel,
-            launch=checked,
-            traffic=formula,
-            summary=(sys.modules[launch.__module__].__doc__ or "").strip().split("\n")[0],
-            supports=applies,
-            aligned=aligned,
-            dtypes=takes,
-            view=view,
-            needs=needs,
-            tiles=tiles,
+            op=file.parent.name, path=path, order=_order(match[2]), name=match[3],
+            file=file.relative_to(_FOLDER.parents[1]).as_posix(), kernel=kernel, launch=checked, traffic=formula,
+            summary=(sys.modules[launch.__module__].__doc__ or "").strip().split("\n")[0], supports=applies,
+            aligned=aligned, dtypes=takes, view=view, needs=needs, tiles=tiles,
             tiled=None if tiles is None else Tiled(started, moved, supports or _any_problem),
             lesson="" if way.get("reverse") else lesson,
-        )
+        )  # fmt: skip
         other = _registry.get(made.id)
         if other is not None and other.file != made.file:
             raise StageError(f"two stages are called {made.id}: {other.file} and {made.file}")

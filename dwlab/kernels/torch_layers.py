@@ -20,7 +20,7 @@ from typing import Any
 from dwlab.kernels import choices, dispatch
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.tiling import tuned
-from dwlab.kernels.torch_ops import no_tangents, torch
+from dwlab.kernels.torch_ops import TYPES, no_tangents, torch
 from dwlab.problems import ProblemError, layers
 
 F = torch.nn.functional
@@ -28,7 +28,6 @@ ACTIVATIONS = {
     "none": lambda y: y, "relu": F.relu, "relu6": F.relu6, "gelu": F.gelu, "silu": F.silu, "hard_swish": F.hardswish,
     "sigmoid": F.sigmoid, "hard_sigmoid": F.hardsigmoid,
 }  # fmt: skip
-TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 Parameters = tuple[torch.Tensor, torch.Tensor | None]
 """The weights of a layer, as nn.Conv2d has them, and its bias."""

@@ -27,6 +27,7 @@ from dwlab.problems import PATHS, DepthwiseConv1d, ProblemError, nearest
 from dwlab.problems.references import fast_length
 
 _GRADIENTS = ("input_grad", "weight_grad")
+TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 def depthwise_conv1d(

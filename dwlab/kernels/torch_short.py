@@ -20,12 +20,11 @@ from dwlab.kernels.depthwise1d import channels_last, flat_rows
 from dwlab.kernels.depthwise1d.flat_rows import activate
 from dwlab.kernels.dispatch import DispatchError
 from dwlab.kernels.parts import pieces
-from dwlab.kernels.torch_ops import torch
+from dwlab.kernels.torch_ops import TYPES, torch
 from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
 Tensor = torch.Tensor
-TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 LAYOUTS = ("BHL", "BLH")
 
 

@@ -9,6 +9,7 @@ alignment only and share no code with the interpreter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -64,16 +65,7 @@ class Traffic:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name, for JSON."""
-        return {
-            "load_requests": self.load_requests,
-            "load_sectors": self.load_sectors,
-            "store_requests": self.store_requests,
-            "store_sectors": self.store_sectors,
-            "atomic_requests": self.atomic_requests,
-            "atomic_sectors": self.atomic_sectors,
-            "bytes_moved": self.bytes_moved,
-            "exact": self.exact,
-        }
+        return {name: getattr(self, name) for name in (*COUNTS, "bytes_moved", "exact")}
 
 
 def run_sectors(first: Any, count: Any) -> np.ndarray:
@@ -90,19 +82,6 @@ def phases(count: int, pitch: int) -> np.ndarray:
     found = np.zeros(SECTOR_ELEMENTS, np.int64)
     np.add.at(found, (index * (pitch % SECTOR_ELEMENTS)) % SECTOR_ELEMENTS, np.maximum(repeats, 0))
     return found
-
-
-def residues(first: Any, stop: Any) -> np.ndarray:
-    """How many of the whole numbers first <= n < stop leave 0, 1, … 7 modulo 8: one axis more than `first`, of 8.
-
-    Nothing where stop <= first. A table of sectors by place, times this, sums up accesses at neighbouring elements.
-    """
-    first = np.asarray(first, np.int64)[..., None]
-    stop = np.maximum(first, np.asarray(stop, np.int64)[..., None])
-    place = np.arange(SECTOR_ELEMENTS)
-    return (stop - place + SECTOR_ELEMENTS - 1) // SECTOR_ELEMENTS - (first - place + SECTOR_ELEMENTS - 1) // (
-        SECTOR_ELEMENTS
-    )
 
 
 def rows_sectors(rows: int, pitch: int, first: Any, count: Any) -> int:
@@ -153,6 +132,36 @@ def warp_traffic(elements: Any, per_sector: int = SECTOR_ELEMENTS) -> np.ndarray
     """
     sectors = _sectors_of_warps(np.atleast_2d(np.asarray(elements, np.int64)), per_sector)
     return np.array([np.count_nonzero(sectors), sectors.sum()])
+
+
+def small_maps(problem) -> bool:
+    """Whether 31 bits count the elements of x, and those of y: so a kernel's indices fit int32."""
+    return max(math.prod(problem.shapes()[name]) for name in "xy") < 2**31
+
+
+def iterations(count: int, threads: int) -> np.ndarray:
+    """(iteration, thread) -> which of `count` items a thread of a block takes in each iteration, -1 beyond the last."""
+    item = np.arange(-(-count // threads) * threads).reshape(-1, threads)
+    return np.where(item < count, item, -1)
+
+
+def within(first: Any, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """(first, count) of what lies in a row of so many elements of the runs of `count` from element `first` on."""
+    begin = np.maximum(0, first)
+    return begin, np.maximum(0, np.minimum(length, first + count) - begin)
+
+
+def rows_traffic(
+    row: Any, lane: Any, step: int, first: int, count: int, length: int, per_sector: int = SECTOR_ELEMENTS
+) -> np.ndarray:
+    """[requests, sectors] of a block that goes through `count` times of its rows, from time `first` on, `step` at once.
+
+    row: where each thread's begins, -1 if it has none; lane: its first time, counted from `first`. Times outside of a
+    row, of which each has `length`, are left out.
+    """
+    i = lane + np.arange(0, count, step)[:, None]
+    inside = (row >= 0) & (i < count) & (0 <= first + i) & (first + i < length)
+    return warp_traffic(np.where(inside, row + first + i, -1), per_sector)
 
 
 def sectors_by_place(elements: Any) -> np.ndarray:

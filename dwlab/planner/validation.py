@@ -104,16 +104,12 @@ class Validation:
         """The table's rows as text."""
         return [
             [
-                " + ".join(row.pair.layers),
-                " + ".join(summary(one.layers[0]) for one in row.pair.unfused),
-                NAMES[row.pair.module.kind] if row.pair.fuse else "unfused",
-                f"{row.unfused_us:,.1f}",
-                f"{row.fused_us:,.1f}",
-                "right" if row.right else "wrong",
-                f"{100 * row.regret:.1f} %",
+                " + ".join(row.pair.layers), " + ".join(summary(one.layers[0]) for one in row.pair.unfused),
+                NAMES[row.pair.module.kind] if row.pair.fuse else "unfused", f"{row.unfused_us:,.1f}",
+                f"{row.fused_us:,.1f}", "right" if row.right else "wrong", f"{100 * row.regret:.1f} %",
             ]
             for row in self.rows
-        ]
+        ]  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

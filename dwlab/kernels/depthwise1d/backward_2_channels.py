@@ -101,13 +101,9 @@ def traffic(problem):
     )
 
 
-def supports(problem):
-    return row_products.held(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16,
-    needs=("copy4_async",), lesson="25",
+    kernel=kernel, traffic=traffic, supports=lambda problem: row_products.held(problem, MOST),
+    otherwise="depthwise1d/backward/naive", aligned=16, needs=("copy4_async",), lesson="25",
 )  # fmt: skip
 def launch(problem):
     fits_uint32(problem)

@@ -76,13 +76,9 @@ def traffic(problem):
     return Traffic(*loads.tolist(), *stores.tolist())
 
 
-def supports(problem):
-    return row_pieces.takes(problem) and not short(problem)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/backward/naive", aligned=16,
-    view="words", needs={"bfloat16": ("join_bfloats",)},
+    kernel=kernel, traffic=traffic, supports=lambda problem: row_pieces.takes(problem) and not short(problem),
+    otherwise="depthwise1d/backward/naive", aligned=16, view="words", needs={"bfloat16": ("join_bfloats",)},
 )  # fmt: skip
 def launch(problem):
     return row_pieces.launch(problem)

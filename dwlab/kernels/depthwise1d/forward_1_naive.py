@@ -13,8 +13,8 @@ more, a warp's request for x touches a sector in each of its 32 rows, one for w 
 
 import numpy as np
 
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, register
-from dwlab.kernels.traffic import Traffic, pieces, sectors_by_place
 from dwlab.target import cuda
 
 BLOCK = (8, 8, 8)  # b, h, t
@@ -33,22 +33,8 @@ def kernel(x, w, y, shift):
 
 
 def traffic(problem):
-    H, L, K, shift = problem.H, problem.L, problem.K, problem.shift
-    j, s = np.arange(K), np.arange(L)
-    w_uses = np.maximum(0, L - abs(shift - j))  # outputs that use tap j
-    x_uses = np.maximum(0, np.minimum(K, L + shift - s) - np.maximum(0, shift - s))  # (t, j) pairs that read time s
-    b, h = np.arange(32) % 8, np.arange(32) // 8  # of a warp's lanes
-    warps = w_sectors = x_sectors = y_sectors = 0
-    for b0, entries, times_b in pieces(problem.B, 8):
-        for h0, channels, times_h in pieces(H, 4):
-            active = (b < entries) & (h < channels)
-            w_touches = sectors_by_place(np.where(active, (h0 + h) * K, -1))
-            x_touches = sectors_by_place(np.where(active, ((b0 + b) * H + h0 + h) * L, -1))
-            warps += times_b * times_h
-            w_sectors += times_b * times_h * int(w_touches[j % 8] @ w_uses)
-            x_sectors += times_b * times_h * int(x_touches[s % 8] @ x_uses)
-            y_sectors += times_b * times_h * int(x_touches[s % 8].sum())
-    return Traffic(2 * warps * problem.taps, w_sectors + x_sectors, warps * L, y_sectors)
+    first = problem.shift - np.arange(problem.L)  # of the taps that read each time of a row
+    return row_traffic.naive(problem, np.maximum(0, np.minimum(problem.K, first + problem.L) - np.maximum(0, first)))
 
 
 @register(kernel=kernel, traffic=traffic, lesson="10")

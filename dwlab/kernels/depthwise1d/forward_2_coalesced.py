@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.kernels.traffic import Traffic, rows_sectors, within
 from dwlab.target import cuda
 
 TILE = 32  # outputs of one row that a warp computes, one per lane
@@ -47,8 +47,7 @@ def traffic(problem):
     t0 = np.arange(0, L, TILE)[:, None]
     outputs = np.minimum(TILE, L - t0)
     ahead = problem.shift - np.arange(problem.K)
-    first = np.maximum(0, t0 + ahead)  # of the times that a warp reads for a tap
-    count = np.maximum(0, np.minimum(L, t0 + outputs + ahead) - first)
+    first, count = within(t0 + ahead, outputs, L)  # of the times that a warp reads for a tap
     busy = rows * np.count_nonzero(count)
     return Traffic(
         load_requests=2 * busy,

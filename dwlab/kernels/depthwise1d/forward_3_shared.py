@@ -13,11 +13,10 @@ block is wide, so that thread i reads bank i + constant: 32 different ones for a
 Traffic: a tile and chunk of n taps load n elements of w once, and width + n of x in each row less those outside it.
 """
 
-import numpy as np
 from numba import float32, uint32
 
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
@@ -76,31 +75,12 @@ def kernel(x, w, y, shift):
 
 
 def traffic(problem):
-    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
     width, rows = block_of(problem)
-    thread = np.arange(width * rows)
-    ty, tx = np.divmod(thread, width)
-    chunks = [(j0, min(CHUNK, K - j0)) for j0 in range(0, K, CHUNK)]
-    starts = np.arange(0, L, width)
-    inner = (starts + shift >= K) & (starts + width + shift <= L)  # tiles whose windows nothing cuts off: all alike
-    tiles = [(t0, 1) for t0 in starts[~inner]] + [(t0, np.count_nonzero(inner)) for t0 in starts[inner][:1]]
-    loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for h0, _, times_h in pieces(H, 1):
-        for j0, n in chunks:
-            i = thread + np.arange(0, n, width * rows)[:, None]
-            w_loads = warp_traffic(np.where(i < n, h0 * K + j0 + n - 1 - i, -1))
-            loads += -(-B // rows) * len(starts) * times_h * w_loads
-        for b0, entries, times_b in pieces(B, rows):
-            base = np.where(ty < entries, ((b0 + ty) * H + h0) * L, -1)
-            for t0, times in tiles:
-                times = times * times_b * times_h
-                stores += times * warp_traffic(np.where((base >= 0) & (t0 + tx < L), base + t0 + tx, -1))
-                for j0, n in chunks:
-                    i = tx + np.arange(0, width + n, width)[:, None]
-                    s = t0 + shift - j0 - n + i
-                    inside = (base >= 0) & (s >= 0) & (s < L) & (i < width + n)
-                    loads += times * warp_traffic(np.where(inside, base + s, -1))
-    return Traffic(*loads.tolist(), *stores.tolist())
+
+    def window(t0, j0, n):
+        return t0 + problem.shift - j0 - n, width + n
+
+    return row_traffic.shared(problem, (width, rows), CHUNK, window, tap=lambda i, n: n - 1 - i)
 
 
 def block_of(problem):

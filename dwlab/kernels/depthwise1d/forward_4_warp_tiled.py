@@ -23,7 +23,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.kernels.traffic import Traffic, rows_sectors, within
 from dwlab.target import cuda
 
 WARPS = 8  # warps of a block, each with a row of its own
@@ -127,10 +127,7 @@ def traffic(problem):
     j0 = np.arange(0, K, CHUNK)[:, None]
     w_first = np.maximum(j0, j0 + CHUNK - 32 - m)  # the lowest tap of each access to the filter, and how many
     w_count = np.clip(np.minimum(K, j0 + CHUNK - m) - w_first, 0, 32)
-    x_first = t0 + problem.shift - j0 - CHUNK + m
-    x_stop = np.minimum(L, x_first + 32)
-    x_first = np.maximum(0, x_first)
-    x_count = np.maximum(0, x_stop - x_first)
+    x_first, x_count = within(t0 + problem.shift - j0 - CHUNK + m, 32, L)
     y_count = np.clip(np.minimum(TILE, L - t0) - m, 0, 32)
     w_sectors = problem.B * len(t0) * rows_sectors(H, K, w_first, w_count)
     return Traffic(

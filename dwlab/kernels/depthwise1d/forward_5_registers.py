@@ -109,10 +109,9 @@ def traffic(problem):
     )
 
 
-def supports(problem):
-    return problem.L <= MOST and problem.K <= MOST
-
-
-@register(kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/forward/warp_tiled", lesson="15")
+@register(
+    kernel=kernel, traffic=traffic, supports=lambda problem: problem.L <= MOST and problem.K <= MOST,
+    otherwise="depthwise1d/forward/warp_tiled", lesson="15",
+)  # fmt: skip
 def launch(problem):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

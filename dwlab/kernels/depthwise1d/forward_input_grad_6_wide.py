@@ -75,13 +75,9 @@ def traffic(problem, reverse):
     return rows.convolution_traffic(problem, *straight_line.window(problem.L, problem.K, problem.shift))
 
 
-def supports(problem):
-    return row_products.held(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="16",
+    kernel=kernel, traffic=traffic, supports=lambda problem: row_products.held(problem, MOST),
+    otherwise="depthwise1d/{path}/warp_tiled", aligned=16, needs=("copy4_async",), lesson="16",
 )  # fmt: skip
 def launch(problem, reverse):
     return Launch(grid=(-(-fits_uint32(problem) // ROWS),), block=(ROWS,), scalars=(problem.shift,))

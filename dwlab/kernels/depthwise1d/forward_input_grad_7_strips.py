@@ -26,7 +26,7 @@ from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import store_shared, words
 from dwlab.kernels.registry import Launch, StageError, by_shape, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, run_sectors, warp_traffic
+from dwlab.kernels.traffic import Traffic, iterations, run_sectors, warp_traffic
 from dwlab.target import cuda
 
 MOST = 128  # taps
@@ -135,18 +135,15 @@ def traffic(problem, reverse):
     y_count = np.clip(end - y_first, 0, 128)
     # The weights of the rows that a block has strips of, 32 words at a time; each row's begins a 16-byte vector.
     w_rows, pitch = filters_of(strips, K)
-    i = np.arange(32) + 32 * np.arange(-(-w_rows * pitch // 32))[:, None]
+    i = iterations(w_rows * pitch, 32)
     r, j = i // pitch, i % pitch
     j = K - 1 - j if reverse else j
-    firsts, times = np.unique(np.minimum(strip // strips, max(0, rows - 1)), return_counts=True)
-    inside = (0 <= j) & (j < K) & (r < w_rows)
+    row = strip // strips
+    kinds = row % H + H * np.minimum(w_rows, rows - row)  # the first row's channel, and how many rows there are
     loads = np.zeros(2, np.int64)
-    last = firsts > rows - w_rows  # blocks that would have rows beyond the last
-    of_channel = np.bincount(firsts[~last] % H, times[~last]).astype(np.int64)
-    for h in np.flatnonzero(of_channel):
-        loads += of_channel[h] * warp_traffic(np.where(inside, (h + r) % H * K + j, -1))
-    for row, count in zip(firsts[last], times[last], strict=True):
-        loads += count * warp_traffic(np.where(inside & (row + r < rows), (row + r) % H * K + j, -1))
+    for kind, times in zip(*np.unique(kinds, return_counts=True), strict=True):
+        count, h = divmod(kind, H)
+        loads += times * warp_traffic(np.where((0 <= j) & (j < K) & (i >= 0) & (r < count), (h + r) % H * K + j, -1))
     return Traffic(
         load_requests=np.count_nonzero(x_count) + loads[0],
         load_sectors=run_sectors(first, x_count).sum() + loads[1],
@@ -155,13 +152,9 @@ def traffic(problem, reverse):
     )
 
 
-def supports(problem):
-    return takes(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/warp_tiled", aligned=16,
-    needs=("copy4_async",), lesson="16",
+    kernel=kernel, traffic=traffic, supports=lambda problem: takes(problem, MOST),
+    otherwise="depthwise1d/{path}/warp_tiled", aligned=16, needs=("copy4_async",), lesson="16",
 )  # fmt: skip
 def launch(problem, reverse):
     strips = fits_uint32(problem) * per_row(problem.L, problem.dtype)

@@ -24,7 +24,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, rows_traffic, warp_traffic
 from dwlab.kernels.traffic import pieces as runs
 from dwlab.target import cuda
 
@@ -146,14 +146,11 @@ def traffic(problem, reverse):
         first, stop = max(0, t0 + shift + 1 - L), min(K, min(t0 + span, L) + shift)
         for row, here, blocks in runs(rows, side, per_sector):
             base = np.where(ty < here, (row + ty) * L, -1)
-            t = tx + width * np.arange(EACH)[:, None]
-            stores += times * blocks * warp_traffic(np.where((base >= 0) & (t0 + t < L), base + t0 + t, -1), per_sector)
+            stores += times * blocks * rows_traffic(base, tx, width, t0, span, L, per_sector)
             for j0 in range(first, stop, CHUNK):
                 n = min(CHUNK, stop - j0)
-                i = tx + np.arange(0, span + n, width)[:, None]
-                s = t0 + shift + 1 - j0 - n + i
-                took = (base >= 0) & (i < span + n) & (s >= 0) & (s < L)
-                loads += times * blocks * warp_traffic(np.where(took, base + s, -1), per_sector)
+                window = t0 + shift + 1 - j0 - n, span + n
+                loads += times * blocks * rows_traffic(base, tx, width, *window, L, per_sector)
         for (_, here), row, blocks in grouped(range(0, rows, side), kind_of_channels):
             for j0 in range(first, stop, CHUNK):
                 n = min(CHUNK, stop - j0)

@@ -69,17 +69,9 @@ def kernel(K, SHIFT, DTYPE, REVERSE, SHORT, bias=False, activation="none"):
     return kernel
 
 
-def traffic(problem, reverse):
-    return flat_rows.traffic(problem, reverse)
-
-
-def supports(problem):
-    return flat_rows.takes(problem)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/{path}/tiles", aligned=16, view="words",
-    needs={"bfloat16": ("join_bfloats",)},
+    kernel=kernel, traffic=flat_rows.traffic, supports=flat_rows.takes, otherwise="depthwise1d/{path}/tiles",
+    aligned=16, view="words", needs={"bfloat16": ("join_bfloats",)},
 )  # fmt: skip
 def launch(problem, reverse):
     return flat_rows.launch(problem)

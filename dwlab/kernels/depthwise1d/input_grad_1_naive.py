@@ -10,8 +10,8 @@ Traffic: as forward's. For each element and tap inside the row one load of w and
 
 import numpy as np
 
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, register
-from dwlab.kernels.traffic import Traffic, pieces, sectors_by_place
 from dwlab.target import cuda
 
 BLOCK = (8, 8, 8)  # b, h, s
@@ -30,22 +30,8 @@ def kernel(dy, w, dx, shift):
 
 
 def traffic(problem):
-    H, L, K, shift = problem.H, problem.L, problem.K, problem.shift
-    j, t = np.arange(K), np.arange(L)
-    w_uses = np.maximum(0, L - abs(shift - j))  # elements that use tap j
-    dy_uses = np.maximum(0, np.minimum(K, t + shift + 1) - np.maximum(0, t + shift + 1 - L))  # (s, j) that read time t
-    b, h = np.arange(32) % 8, np.arange(32) // 8  # of a warp's lanes
-    warps = w_sectors = dy_sectors = dx_sectors = 0
-    for b0, entries, times_b in pieces(problem.B, 8):
-        for h0, channels, times_h in pieces(H, 4):
-            active = (b < entries) & (h < channels)
-            w_touches = sectors_by_place(np.where(active, (h0 + h) * K, -1))
-            row_touches = sectors_by_place(np.where(active, ((b0 + b) * H + h0 + h) * L, -1))
-            warps += times_b * times_h
-            w_sectors += times_b * times_h * int(w_touches[j % 8] @ w_uses)
-            dy_sectors += times_b * times_h * int(row_touches[t % 8] @ dy_uses)
-            dx_sectors += times_b * times_h * int(row_touches[t % 8].sum())
-    return Traffic(2 * warps * problem.taps, w_sectors + dy_sectors, warps * L, dx_sectors)
+    stop = np.arange(problem.L) + problem.shift + 1  # behind the last of the taps that read each time of a row
+    return row_traffic.naive(problem, np.maximum(0, np.minimum(problem.K, stop) - np.maximum(0, stop - problem.L)))
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

@@ -8,11 +8,11 @@ unsigned number, so that `t < length` tests both ends. Deterministic.
 Traffic: for each warp and tap with a lane inside the row, a request for w (1 sector) and one for dy (up to 32).
 """
 
-import numpy as np
+from dataclasses import replace
+
 from numba import float32, uint32
 
-from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.kernels.registry import Launch, fits_uint32, register, stage
 from dwlab.target import cuda
 
 TILE = 32  # elements of one row that a warp computes, one per lane
@@ -40,19 +40,8 @@ def kernel(dy, w, dx, shift):
 
 
 def traffic(problem):
-    rows, L = problem.B * problem.H, problem.L
-    s0 = np.arange(0, L, TILE)[:, None]
-    outputs = np.minimum(TILE, L - s0)
-    ahead = np.arange(problem.K) - problem.shift
-    first = np.maximum(0, s0 + ahead)  # of the times that a warp reads for a tap
-    count = np.maximum(0, np.minimum(L, s0 + outputs + ahead) - first)
-    busy = rows * np.count_nonzero(count)
-    return Traffic(
-        load_requests=2 * busy,
-        load_sectors=busy + rows_sectors(rows, L, first, count),
-        store_requests=rows * len(s0),
-        store_sectors=rows_sectors(rows, L, s0, outputs),
-    )
+    """That of the forward convolution that it is, whichever way it goes through its taps."""
+    return stage("depthwise1d/forward/coalesced").traffic(replace(problem, padding=problem.shift))
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

@@ -11,11 +11,10 @@ of dy_tile is 64 words longer than the block is wide, so that thread i reads ban
 Traffic: a tile and chunk of n taps load n elements of w once, and width + n - 1 of dy in each row less those outside.
 """
 
-import numpy as np
 from numba import float32, uint32
 
+from dwlab.kernels.depthwise1d import row_traffic
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
@@ -74,31 +73,12 @@ def kernel(dy, w, dx, shift):
 
 
 def traffic(problem):
-    B, H, L, K, shift = problem.B, problem.H, problem.L, problem.K, problem.shift
     width, rows = block_of(problem)
-    thread = np.arange(width * rows)
-    ty, tx = np.divmod(thread, width)
-    chunks = [(j0, min(CHUNK, K - j0)) for j0 in range(0, K, CHUNK)]
-    starts = np.arange(0, L, width)
-    inner = (starts >= shift) & (starts + width + K - 1 - shift <= L)  # tiles whose windows nothing cuts off: all alike
-    tiles = [(s0, 1) for s0 in starts[~inner]] + [(s0, np.count_nonzero(inner)) for s0 in starts[inner][:1]]
-    loads, stores = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    for h0, _, times_h in pieces(H, 1):
-        for j0, n in chunks:
-            i = thread + np.arange(0, n, width * rows)[:, None]
-            w_loads = warp_traffic(np.where(i < n, h0 * K + j0 + i, -1))
-            loads += -(-B // rows) * len(starts) * times_h * w_loads
-        for b0, entries, times_b in pieces(B, rows):
-            base = np.where(ty < entries, ((b0 + ty) * H + h0) * L, -1)
-            for s0, times in tiles:
-                times = times * times_b * times_h
-                stores += times * warp_traffic(np.where((base >= 0) & (s0 + tx < L), base + s0 + tx, -1))
-                for j0, n in chunks:
-                    i = tx + np.arange(0, width + n - 1, width)[:, None]
-                    t = s0 - shift + j0 + i
-                    inside = (base >= 0) & (t >= 0) & (t < L) & (i < width + n - 1)
-                    loads += times * warp_traffic(np.where(inside, base + t, -1))
-    return Traffic(*loads.tolist(), *stores.tolist())
+
+    def window(s0, j0, n):
+        return s0 - problem.shift + j0, width + n - 1
+
+    return row_traffic.shared(problem, (width, rows), CHUNK, window, tap=lambda i, n: i)
 
 
 def block_of(problem):

@@ -17,7 +17,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.kernels.traffic import Traffic, rows_sectors, within
 from dwlab.target import cuda
 
 WARPS = 8  # warps of a block, each with a row of its own
@@ -119,10 +119,7 @@ def traffic(problem):
     s0 = np.arange(0, L, TILE)[:, None, None]
     j0 = np.arange(0, K, CHUNK)[:, None]
     w_count = np.clip(np.minimum(CHUNK, K - j0) - m, 0, 32)
-    dy_first = s0 - problem.shift + j0 + m
-    dy_stop = np.minimum(L, dy_first + 32)
-    dy_first = np.maximum(0, dy_first)
-    dy_count = np.maximum(0, dy_stop - dy_first)
+    dy_first, dy_count = within(s0 - problem.shift + j0 + m, 32, L)
     dx_count = np.clip(np.minimum(TILE, L - s0) - m, 0, 32)
     w_sectors = problem.B * len(s0) * rows_sectors(H, K, j0 + m, w_count)
     return Traffic(

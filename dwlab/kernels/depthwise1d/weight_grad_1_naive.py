@@ -14,7 +14,7 @@ each, and one more for x in each channel whose two neighbouring times lie in two
 import numpy as np
 
 from dwlab.kernels.registry import Launch, register
-from dwlab.kernels.traffic import Traffic, phases, pieces, residues, sectors_by_place
+from dwlab.kernels.traffic import Traffic, phases, pieces, sectors_by_place
 from dwlab.target import cuda
 
 BLOCK = (16, 16)  # h, j
@@ -35,31 +35,25 @@ def kernel(dy, x, dw, shift):
 
 def traffic(problem):
     B, H, L, K = problem.B, problem.H, problem.L, problem.K
-    # A warp has taps j and j + 1 of up to 16 channels. For tap j the times t from first to stop have x inside the row.
-    j = np.arange(0, K, 2)
-    ahead = problem.shift - j
-    first, stop = np.maximum(0, -ahead), np.maximum(0, np.minimum(L, L - ahead))
-    stop = np.maximum(first, stop)
-    first2, stop2 = np.maximum(0, 1 - ahead), np.minimum(L, L - ahead + 1)  # of tap j + 1, none if it is beyond K
-    first2 = np.where(j + 1 < K, first2, L)
-    stop2 = np.maximum(first2, np.where(j + 1 < K, stop2, L))
-    both = np.minimum(stop, stop2) - np.maximum(first, first2)
-    times = int((stop - first).sum() + (stop2 - first2).sum() - np.maximum(0, both).sum())
-    # The places of t in its sector where dy is read, and of s = t + ahead, by which of the two taps read.
-    dy_uses = _once(first, stop, first2, stop2)
-    x_both = residues(np.maximum(first, first2) + ahead, np.minimum(stop, stop2) + ahead).sum(axis=0)
-    x_one = residues(first + ahead, stop + ahead).sum(axis=0) - x_both
-    x_other = residues(first2 + ahead - 1, stop2 + ahead - 1).sum(axis=0) - np.roll(x_both, -1)
+    # A warp has taps j and j + 1 of up to 16 channels. How often it reads dy at each place in a sector, x for one of
+    # the taps, and for both: then at this place and at the one before.
+    t, j = np.arange(L), np.arange(0, K, 2)
+    dy_uses, x_one, x_both = np.zeros((3, 8), np.int64)
+    for tap in j:
+        s = t + problem.shift - tap
+        first, second = (0 <= s) & (s < L), (1 <= s) & (s <= L) & (tap + 1 < K)
+        dy_uses += places(t[first | second])
+        x_one += places(s[first & ~second]) + places(s[second & ~first] - 1)
+        x_both += places(s[first & second])
     h = np.arange(16)
     requests = sectors = dw_requests = dw_sectors = 0
-    entries = phases(B, H * L)
     for h0, channels, times_h in pieces(H, 16):
         rows = np.where(h < channels, (h0 + h) * L, -1)
         one = sectors_by_place(rows)
         two = sectors_by_place(np.concatenate([np.where(rows < 0, -1, rows + 8), np.where(rows < 0, -1, rows + 7)]))
-        requests += times_h * B * 2 * times
-        for place, alike in enumerate(entries):
-            uses = one * np.roll(dy_uses + x_one + x_other, place) + two * np.roll(x_both, place)
+        requests += times_h * B * 2 * int(dy_uses.sum())
+        for place, alike in enumerate(phases(B, H * L)):
+            uses = one * np.roll(dy_uses + x_one, place) + two * np.roll(x_both, place)
             sectors += times_h * int(alike) * int(uses.sum())
         lanes = np.where(h < channels, (h0 + h) * K, -1)
         pair = np.concatenate([lanes, np.where(lanes < 0, -1, lanes + 1)])
@@ -70,10 +64,9 @@ def traffic(problem):
     return Traffic(requests, sectors, dw_requests, dw_sectors)
 
 
-def _once(first, stop, first2, stop2):
-    """The places of the times in either range, a time in both counted once."""
-    overlap = residues(np.maximum(first, first2), np.minimum(stop, stop2))
-    return (residues(first, stop) + residues(first2, stop2) - overlap).sum(axis=0)
+def places(elements):
+    """How many lie at each place in a sector."""
+    return np.bincount(elements % 8, minlength=8)
 
 
 @register(kernel=kernel, traffic=traffic, lesson="20")

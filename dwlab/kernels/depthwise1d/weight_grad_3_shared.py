@@ -22,7 +22,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, pieces, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, pieces, rows_traffic, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256  # most threads of a block
@@ -98,7 +98,6 @@ def traffic(problem):
     ty, tx = np.divmod(np.arange(width * rows), width)
     j0s = np.arange(0, K, width)
     loads, atomics = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    starts = np.arange(0, L, CHUNK)
     for h0, _, times_h in pieces(H, 1):
         for j0 in j0s:
             j = j0 + width - 1 - tx
@@ -107,16 +106,12 @@ def traffic(problem):
             base = np.where(ty < entries, ((b0 + ty) * H + h0) * L, -1)
             for j0 in j0s:
                 before = shift - j0 - width  # where the window of x begins, from t0
-                inner = (starts + before >= 0) & (starts + before + CHUNK + width <= L) & (starts + CHUNK <= L)
-                tiles = [(t0, 1) for t0 in starts[~inner]]
-                tiles += [(t0, np.count_nonzero(inner)) for t0 in starts[inner][:1]]  # nothing cuts them: all alike
-                for t0, times in tiles:
+                inner = range(-before, L - CHUNK - max(0, before + width) + 1)  # tiles that nothing cuts off: all alike
+                for _, t0, times in grouped(range(0, L, CHUNK), lambda t0, inner=inner: -1 if t0 in inner else t0):
                     n = min(CHUNK, L - t0)
-                    i = tx + np.arange(0, n + width, width)[:, None]
-                    s = t0 + before + i
-                    inside = (base >= 0) & (s >= 0) & (s < L) & (i < n + width)
-                    found = warp_traffic(np.where((base >= 0) & (i < n), base + t0 + i, -1))
-                    loads += times * times_b * times_h * (found + warp_traffic(np.where(inside, base + s, -1)))
+                    found = rows_traffic(base, tx, width, t0, n, L)
+                    found += rows_traffic(base, tx, width, t0 + before, n + width, L)
+                    loads += times * times_b * times_h * found
     return Traffic(*loads.tolist(), 0, 0, atomic_requests=atomics[0], atomic_sectors=atomics[1])
 
 

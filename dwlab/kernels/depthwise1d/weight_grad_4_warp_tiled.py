@@ -19,7 +19,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.registry import Launch, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, rows_sectors
+from dwlab.kernels.traffic import Traffic, rows_sectors, within
 from dwlab.target import cuda
 
 WARPS = 8  # warps of a block, each with rows of its own
@@ -122,10 +122,7 @@ def traffic(problem):
     t0 = np.arange(0, L, CHUNK)[:, None, None]
     j0 = np.arange(0, K, TAPS)[:, None]
     dy_count = np.clip(np.minimum(CHUNK, L - t0) - m, 0, 32)
-    x_first = t0 + problem.shift - j0 - TAPS + m
-    x_stop = np.minimum(L, x_first + 32)
-    x_first = np.maximum(0, x_first)
-    x_count = np.maximum(0, x_stop - x_first)
+    x_first, x_count = within(t0 + problem.shift - j0 - TAPS + m, 32, L)
     dw_count = np.clip(np.minimum(TAPS, K - j0) - m, 0, 32)
     return Traffic(
         load_requests=rows * (len(j0) * np.count_nonzero(dy_count) + np.count_nonzero(x_count)),

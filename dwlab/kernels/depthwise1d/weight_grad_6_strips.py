@@ -109,13 +109,9 @@ def traffic(problem):
     )
 
 
-def supports(problem):
-    return takes(problem, MOST)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16,
-    needs=("copy4_async",),
+    kernel=kernel, traffic=traffic, supports=lambda problem: takes(problem, MOST),
+    otherwise="depthwise1d/weight_grad/warp_tiled", aligned=16, needs=("copy4_async",),
 )  # fmt: skip
 def launch(problem):
     blocks, warps, words_of_warp = shares(problem)

@@ -21,7 +21,7 @@ from numba import float32, uint32
 from dwlab.kernels.parts import pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
 from dwlab.target import cuda
 
 WARPS = 8  # most of a block
@@ -148,14 +148,14 @@ def traffic(problem):
         j = np.where(thread < min(reach, K - j0), j0 + thread, -1)
         lines = np.arange(parts * H)[:, None] * K
         stores += warp_traffic(np.where(j >= 0, lines + j, -1))
-        alike = {}  # tiles whose rows begin alike in their sectors and are cut off alike
-        for b0 in range(0, B, side):
-            for t0 in range(0, L, span):
-                begin = t0 + shift - j0 - reach
-                inner = begin >= 0 and begin + pitch <= L and t0 + span <= L
-                key = (b0 * H * L % per_sector, t0 % per_sector if inner else -1 - t0, min(side, B - b0))
-                alike[key] = b0, t0, alike.get(key, (0, 0, 0))[2] + 1
-        for (_, _, rows), (b0, t0, times) in alike.items():
+        inner = range(j0 + reach - shift, L - max(span, span + shift - j0) + 1)  # tiles that nothing cuts off
+
+        def alike(tile, inner=inner):  # whose rows begin alike in their sectors and are cut off alike
+            b0, t0 = tile
+            return b0 * H * L % per_sector, t0 % per_sector if t0 in inner else -1 - t0, min(side, B - b0)
+
+        tiles = ((b0, t0) for b0 in range(0, B, side) for t0 in range(0, L, span))
+        for (_, _, rows), (b0, t0), times in grouped(tiles, alike):
             i = thread + np.arange(0, -(-rows * pitch // (128 * warps)) * 128 * warps, 32 * warps)[:, None]
             r, t = i // pitch, i % pitch
             s = t0 + shift - j0 - reach + t

@@ -62,12 +62,8 @@ def traffic(problem):
     return Traffic(*row_pieces.loads(problem, problem.shift).tolist(), *row_pieces.sums(problem).tolist())
 
 
-def supports(problem):
-    return row_pieces.takes(problem)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, otherwise="depthwise1d/weight_grad/tiles", aligned=16,
+    kernel=kernel, traffic=traffic, supports=row_pieces.takes, otherwise="depthwise1d/weight_grad/tiles", aligned=16,
     view="words",
 )  # fmt: skip
 def launch(problem):

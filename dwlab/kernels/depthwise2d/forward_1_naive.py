@@ -17,7 +17,7 @@ from numba import uint32
 from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -93,12 +93,8 @@ def counts(layer):
     return np.concatenate([load, store])
 
 
-def supports(layer):
-    return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float32", "float16", "int8"), view="flat", lesson="27"
+    kernel=kernel, traffic=traffic, supports=small_maps, dtypes=("float32", "float16", "int8"), view="flat", lesson="27"
 )
 def launch(layer):
     outputs = layer.N * layer.C * layer.P * layer.Q

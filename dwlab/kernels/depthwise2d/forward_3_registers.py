@@ -18,7 +18,7 @@ from dwlab.kernels.depthwise2d.repeats import repeats
 from dwlab.kernels.parts import constants, epilogue, pieces
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 128
@@ -103,8 +103,7 @@ def kernel(layer):
 
 
 def supports(layer):
-    small = layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
-    return small and layer.K <= MOST and layer.stride <= 7
+    return small_maps(layer) and layer.K <= MOST and layer.stride <= 7
 
 
 def traffic(layer):

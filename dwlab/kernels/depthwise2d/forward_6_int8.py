@@ -31,7 +31,7 @@ from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Rates, Work
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 128
@@ -86,9 +86,7 @@ def kernel(layer, config):
 
 
 def supports(layer):
-    if layer.layout != "NHWC" or layer.C % 4 or layer.K > 7 or layer.stride > 7:
-        return False
-    return layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
+    return layer.layout == "NHWC" and layer.C % 4 == 0 and max(layer.K, layer.stride) <= 7 and small_maps(layer)
 
 
 def traffic(layer, config):

@@ -17,14 +17,17 @@ Predicted: for K = 3 and stride 1 some 30 instructions for a pair of outputs, of
 while memory brings a pair of 16 bits and takes one, and 115 in float32: bound by memory, about 90 % of a copy in both.
 """
 
+import itertools
+
 import numpy as np
 from numba import int32, uint32
 
-from dwlab.kernels.depthwise2d import columns, strips_traffic
+from dwlab.kernels.depthwise2d import columns
 from dwlab.kernels.depthwise2d.columns import CHANNELS
 from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
+from dwlab.kernels.traffic import Traffic, sectors_by_place, warp_traffic
 from dwlab.target import cuda
 
 ENOUGH = 192  # threads of a multiprocessor that are worth larger strips
@@ -129,10 +132,36 @@ def supports(layer):
 
 
 def traffic(layer, config):
-    R, S = config.thread_m, layer.stride
-    rows = [p * S - layer.padding + np.array(columns.rows_of(layer, R)) for p in range(0, layer.P, R)]
-    across = columns.columns_of(layer, config.thread_n)
-    return strips_traffic.traffic(layer, block(config), CHANNELS, config.thread_n, rows, across)
+    """x for each thread that needs it, its filter and bias for each strip, its outputs; in words."""
+    H, W, K, S, PAD, P, Q = layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
+    (G, TILES), run, count, tiles = block(config), config.thread_n, layer.C // CHANNELS, -(-Q // config.thread_n)
+    width, pixel = pieces.words(CHANNELS, layer.dtype), pieces.words(layer.C, layer.dtype)
+    strip = np.arange(0, P, config.thread_m)
+    rows = np.add.outer(strip * S - PAD, columns.rows_of(layer, config.thread_m)).ravel()
+
+    def places(height, rows, pitch):  # how many of these rows of all images' maps begin at each place in a sector
+        return np.bincount((np.arange(layer.N)[:, None] * height + rows).ravel() * pitch % 8, minlength=8)
+
+    def moved(places, word, there):  # by a block, in rows at these places
+        word = np.where(there, word, -1)
+        return np.array([warp_traffic(word)[0] * places.sum(), sectors_by_place(word) @ places])
+
+    loaded, stored = places(H, rows[(0 <= rows) & (rows < H)], W * pixel), places(P, np.arange(P), Q * pixel)
+    once, load, store = places(1, 0 * strip, 0), np.zeros(2, np.int64), np.zeros(2, np.int64)
+    down, across = np.divmod(np.arange(G * TILES), G)
+    for group, first in itertools.product(range(0, count, G), range(0, tiles, TILES)):
+        c, tile = (group + across) * width, first + down
+        there = (group + across < count) & (tile < tiles)
+        for tap in range(K * K):
+            load += moved(once, c + tap * pixel, there)
+        load += layer.bias * moved(once, c, there)
+        for j in columns.columns_of(layer, run):
+            v = tile * run * S - PAD + j
+            load += moved(loaded, v * pixel + c, there & (0 <= v) & (v < W))
+        for q in (tile * run + e for e in range(run)):
+            outputs = moved(stored, q * pixel + c, there & (q < Q))
+            load, store = load + layer.residual * outputs, store + outputs
+    return Traffic(*load, *store)
 
 
 @register(

@@ -20,7 +20,7 @@ from numba import uint32
 
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, alike, warp_traffic
+from dwlab.kernels.traffic import Traffic, alike, iterations, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -89,8 +89,7 @@ def traffic(problem):
 
     def rounds(channels):
         """(channel, pixel) of each thread in each of its rounds, -1 beyond the last."""
-        i = np.arange(-(-channels * side * side // THREADS))[:, None] * THREADS + np.arange(THREADS)
-        i = np.where(i < channels * side * side, i, -1)
+        i = iterations(channels * side * side, THREADS)
         c, pixel = (i // side**2, i % side**2) if nchw else (i % channels, i // channels)
         return np.where(i < 0, -1, c), pixel
 

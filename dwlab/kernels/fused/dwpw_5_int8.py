@@ -27,7 +27,7 @@ from dwlab.kernels.parts import constants, int8_epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.int8_strips import as_words, loads, put, strip
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic
+from dwlab.kernels.traffic import Traffic, iterations, small_maps
 from dwlab.target import cuda
 
 
@@ -69,8 +69,7 @@ def traffic(problem, config):
     words = as_words(one)
     across, down = -(-one.Q // TW), -(-one.P // TH)
     tiles = problem.N * across * down
-    i = np.arange(-(-each // config.threads) * config.threads)
-    i = np.where(i < each, i, -1)
+    i = iterations(each, config.threads).ravel()
     tile = np.arange(tiles)[:, None]
     c, place = np.broadcast_to(np.where(i < 0, -1, i % stream.words), (tiles, len(i))), i // stream.words
     p = tile // across % down * TH + place // columns * rows
@@ -90,7 +89,7 @@ def supports(problem):
     one, two = problem.first, problem.second
     if problem.layout != "NHWC" or one.C % 4 or two.F % 4 or one.K > 7 or one.stride > 7:
         return False
-    return problem.N * max(one.C * one.H * one.W, two.F * one.P * one.Q) < 2**31
+    return small_maps(problem)
 
 
 @register(

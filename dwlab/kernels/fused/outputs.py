@@ -15,7 +15,7 @@ from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import TileConfig
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.traffic import iterations, warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
@@ -69,10 +69,9 @@ def written(layer: Pointwise, config: TileConfig, n: int, p0: int, q0: int, f0: 
     """(loads, stores) of `write` by a block, each [requests, sectors]."""
     E, P, Q = 4 // layer.itemsize, layer.P, layer.Q
     Y, pieces = layer.F // E, config.block_n // (4 * E)
-    count = config.block_h * config.block_w * pieces
-    item = np.arange(-(-count // config.threads))[:, None] * config.threads + np.arange(config.threads)
+    item = iterations(config.block_h * config.block_w * pieces, config.threads)
     p, q, f = p0 + item // pieces // config.block_w, q0 + item // pieces % config.block_w, f0 // E + item % pieces * 4
-    there = (item < count) & (p < P) & (q < Q) & (f < Y)
+    there = (item >= 0) & (p < P) & (q < Q) & (f < Y)
     stores = warp_traffic(np.where(there, ((n * P + p) * Q + q) * Y + f, -1))
     return warp_traffic(np.where(there, f, -1)) * layer.bias + stores * layer.residual, stores
 

@@ -17,7 +17,7 @@ from numba import uint32
 from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -105,16 +105,13 @@ def traffic(pair):
 
 def _places(mine, size, f0, nchw):
     """(filter, place in the map, whether it is one) of each thread in each of its turns."""
-    at = np.arange(-(-mine * size // THREADS) * THREADS).reshape(-1, THREADS)
-    return (f0 + (at // size if nchw else at % mine), at % size if nchw else at // mine, at < mine * size)
-
-
-def supports(pair):
-    return pair.second.H * pair.second.W <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    at = iterations(mine * size, THREADS)
+    return (f0 + (at // size if nchw else at % mine), at % size if nchw else at // mine, at >= 0)
 
 
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="38"
-)
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.second.H * pair.second.W <= MOST and small_maps(pair),
+    view="flat", dtypes=("float32", "float16", "int8"), lesson="38",
+)  # fmt: skip
 def launch(pair):
     return Launch((-(-pair.second.C // filters(pair)), pair.N), (THREADS,))

@@ -17,7 +17,7 @@ from numba import uint32
 from dwlab.kernels.fused.shifted import shifted
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -120,13 +120,10 @@ def _places(size, nchw):
     return (i, i // size, i % size) if nchw else (i, i % FILTERS, i // FILTERS)
 
 
-def supports(pair):
-    return pair.second.K <= SIDE and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"), lesson="38"
-)
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.second.K <= SIDE and small_maps(pair), view="flat",
+    dtypes=("float32", "float16", "int8"), lesson="38",
+)  # fmt: skip
 def launch(pair):
     dw = pair.second
     tiles = -(-dw.P // tile(dw.P, dw.K, dw.stride)[0]) * -(-dw.Q // tile(dw.Q, dw.K, dw.stride)[0])

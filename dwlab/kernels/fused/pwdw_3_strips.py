@@ -23,7 +23,7 @@ from dwlab.kernels.parts import constants, mma_tf32
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pipeline import pipeline
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
 
 
@@ -99,22 +99,18 @@ def traffic(pair, config):
     FILTERS, DEPTH, rows, run = config.block_n, config.block_k, config.block_h, config.thread_m
     load, store, WORDS_F = np.zeros(2, np.int64), np.zeros(2, np.int64), FILTERS // each
 
-    def rounds(items):
-        i = np.arange(-(-items // T) * T).reshape(-1, T)
-        return i, i < items
-
     for f0 in range(0, F, FILTERS):
         words = row_loads.filter_traffic(C, F, FILTERS, DEPTH, T, f0)  # what every block of these filters loads
         for lines, often in ((dw.K**2, 1), (1, pair.first.bias + dw.bias)):  # taps, and biases
-            i, on = rounds(WORDS_F * lines)
+            i = iterations(WORDS_F * lines, T)
             f = f0 // each + i % WORDS_F
-            words += often * warp_traffic(np.where(on & (f < FW), i // WORDS_F * FW + f, -1))
+            words += often * warp_traffic(np.where((i >= 0) & (f < FW), i // WORDS_F * FW + f, -1))
         load += words * pair.N * -(-P // rows)
-        i, on = rounds(-(-rows // run) * Q * WORDS_F)
+        i = iterations(-(-rows // run) * Q * WORDS_F, T)
         f, q, g = f0 // each + i % WORDS_F, i // WORDS_F % Q, i // (WORDS_F * Q)
         for n, p0, o in np.ndindex(pair.N, -(-P // rows), run):
             p = p0 * rows + g * run + o
-            now = on & (f < FW) & (p < P) & (g * run + o < rows)
+            now = (i >= 0) & (f < FW) & (p < P) & (g * run + o < rows)
             store += warp_traffic(np.where(now, ((n * P + p) * Q + q) * FW + f, -1))
     for n, strip in np.ndindex(pair.N, -(-P // rows)):
         top = strip * rows * dw.stride - dw.padding
@@ -129,7 +125,7 @@ def supports(pair):
         return False
     if pair.dtype == "float32" and pair.first.C < mma_tf32.FEWEST:
         return False
-    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return small_maps(pair)
 
 
 @register(

@@ -22,7 +22,7 @@ from dwlab.kernels.parts import ptx
 from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
 from dwlab.kernels.parts.load_async import copies, vector_words
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, iterations, warp_traffic
 from dwlab.target import cuda
 
 
@@ -99,12 +99,8 @@ def traffic(problem, config):
     tile = np.arange(tiles)[:, None]
     n, p0, q0 = tile // (across * down), tile // across % down * TH, tile % across * TW
 
-    def rounds(count):
-        i = np.arange(-(-count // config.threads) * config.threads)
-        return np.where(i < count, i, -1)
-
     each = vector_words(C)
-    i = rounds(config.block_m * C // each)
+    i = iterations(config.block_m * C // each, config.threads).ravel()
     pixel, c = i // (C // each), i % (C // each)
     h, v = p0 * S + pixel // XW - two.padding, q0 * S + pixel % XW - two.padding
     inside = (i >= 0) & (pixel < XH * XW) & (0 <= h) & (h < H) & (0 <= v) & (v < W)
@@ -112,7 +108,7 @@ def traffic(problem, config):
     load += replace(stream, groups=config.split_n * config.groups).loaded(tiles)
     # Strips: w2, b2 and m2, no x from global memory
     words, store = as_words(two), np.zeros(2, np.int64)
-    columns, i = TW // T, rounds(strips(config))
+    columns, i = TW // T, iterations(strips(config), config.threads).ravel()
     for group in range(config.split_n * config.groups):
         c, place = group * (config.block_n // 4) + i % (config.block_n // 4), i // (config.block_n // 4)
         row, column = place // columns * rows, place % columns * T

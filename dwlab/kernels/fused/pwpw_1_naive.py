@@ -15,7 +15,7 @@ from numba import uint32
 
 from dwlab.kernels.parts import storage
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
 
 THREADS = 256
@@ -92,10 +92,9 @@ def traffic(pair):
     return Traffic(*load, *(store + out))
 
 
-def supports(pair):
-    return pair.first.F <= MOST and max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
-
-
-@register(kernel=kernel, traffic=traffic, supports=supports, view="flat", dtypes=("float32", "float16", "int8"))
+@register(
+    kernel=kernel, traffic=traffic, supports=lambda pair: pair.first.F <= MOST and small_maps(pair), view="flat",
+    dtypes=("float32", "float16", "int8"),
+)  # fmt: skip
 def launch(pair):
     return Launch((-(-pair.first.H * pair.first.W // pixels(pair)), pair.N), (THREADS,))

@@ -20,7 +20,7 @@ from dwlab.kernels.fused import pwdw_tiles, pwpw_epilogue, pwpw_plan, row_loads
 from dwlab.kernels.parts import constants, mma_tf32, warp_tile
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
 
 
@@ -104,8 +104,8 @@ def traffic(pair, config):
     every, total = np.zeros(2, np.int64), pair.N * pair.first.H * pair.first.W
     for f0 in range(0, layout.passes * config.inner_n, config.inner_n):
         every += row_loads.filter_traffic(C, F, config.inner_n, config.inner_k, T, f0)
-    i = np.arange(-(-layout.passes * config.inner_n // each // T) * T)
-    every += pair.first.bias * warp_traffic(np.where(i < F // each, i, -1).reshape(-1, T))
+    i = iterations(layout.passes * config.inner_n // each, T)
+    every += pair.first.bias * warp_traffic(np.where(i < F // each, i, -1))
     load, store = pwpw_epilogue.traffic(pair, config, blocks_f, blocks_p)
     load = load + every * blocks_f * blocks_p
     for f0 in range(0, blocks_f * config.groups * config.block_n, config.block_n):
@@ -128,7 +128,7 @@ def supports(pair):
         return False
     if pair.dtype == "float32" and min(one.C, one.F) < mma_tf32.FEWEST:
         return False
-    return max(np.prod(pair.shapes()[name]) for name in "xy") < 2**31
+    return small_maps(pair)
 
 
 @register(

@@ -149,9 +149,9 @@ def traffic(pair: Any, config: TileConfig, blocks_f: int, blocks_p: int) -> tupl
     per = 8 * each // width  # such vectors in a sector
     for f0 in range(0, blocks_f * config.groups * config.block_n, config.warp_n):
         if pair.second.bias:
-            for f in bias_of_warp(f0, config.warp_n, lane, width):
-                at = np.where(f < G, f // width, -1)
-                load += blocks_p * config.warps_m * warp_traffic(at, per)
+            for first in range(0, config.warp_n, 16 if width == 4 else 8):
+                f = f0 + first + max(width, 2) * (lane % 4) + np.arange(1 if width == 4 else 2)[:, None]
+                load += blocks_p * config.warps_m * warp_traffic(np.where(f < G, f // width, -1), per)
         for p0, alike in runs(total, config.warp_m):
             p = p0 + row
             for step in range(2 if width == 1 else 1):
@@ -167,10 +167,3 @@ def runs(total, size):
     """
     whole, rest = divmod(total, size)
     return [(0, whole)] * (whole > 0) + [(whole * size, 1)] * (rest > 0)
-
-
-def bias_of_warp(f0, filters, lane, width):
-    """The filters whose bias each lane of a warp reads, a row for each access; of four neighbours the first."""
-    if width == 4:
-        return [f0 + first + 4 * (lane % 4) for first in range(0, filters, 16)]
-    return [f0 + first + 2 * (lane % 4) + e for first in range(0, filters, 8) for e in range(2)]

@@ -10,7 +10,7 @@ from numba import float32, uint32
 
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import swizzle
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.traffic import iterations, warp_traffic
 from dwlab.target import cuda
 
 
@@ -144,9 +144,9 @@ def pixel_traffic(
 def _traffic(each: int, C: int, lines: int, depth: int, threads: int, first: int, limit: int) -> np.ndarray:
     """[requests, sectors] of `lines` lines of C words, `each` words at a time, from word `first`, to line `limit`."""
     across, found = depth // each, np.zeros(2, np.int64)
-    i = np.arange(-(-lines * across // threads) * threads).reshape(-1, threads)
+    i = iterations(lines * across, threads)
     line, c = i // across, each * (i % across)
     for c0 in range(0, C, depth):
-        there = (i < lines * across) & (line < limit) & (c0 + c < C)
+        there = (i >= 0) & (line < limit) & (c0 + c < C)
         found += warp_traffic(np.where(there, (first + line * C + c0 + c) // each, -1), 8 // each)
     return found

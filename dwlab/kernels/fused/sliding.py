@@ -16,7 +16,7 @@ from dwlab.kernels.parts import epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.tiling.config import TileConfig
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.traffic import iterations, warp_traffic
 from dwlab.problems.layers import DepthwiseConv2d
 from dwlab.target import cuda
 
@@ -45,13 +45,6 @@ def ahead(layer: DepthwiseConv2d, height: int, run: int) -> int:
     return rows if rows * columns * words(layer.dtype) <= AT_ONCE else 1
 
 
-def filter_reads(layer: DepthwiseConv2d, height: int, i: int) -> int:
-    """How often a thread reads the taps of row i of the filter, for `height` rows of outputs."""
-    if layer.K <= KEPT:
-        return 1
-    return sum(row - p * layer.stride == i for row in rows_of(layer, height) for p in range(height))
-
-
 def traffic(layer: DepthwiseConv2d, config: TileConfig, items: int, n: int, p0: int, q0: int) -> np.ndarray:
     """[requests, sectors] of a block's x, taps and biases, all its channels; items: of all threads, block_k channels.
 
@@ -59,16 +52,15 @@ def traffic(layer: DepthwiseConv2d, config: TileConfig, items: int, n: int, p0: 
     """
     C, H, W, K, S = pieces.words(layer.C, layer.dtype), layer.H, layer.W, layer.K, layer.stride
     threads, size, run, total = config.threads, words(layer.dtype), config.thread_n, np.zeros(2, np.int64)
-    item = np.arange(-(-items // threads) * threads).reshape(-1, threads)
-    item = np.where(item < items, item, -1)
+    item, rows = iterations(items, threads), rows_of(layer, config.block_h)
     column, c = item // (config.block_k // size) * run, item % (config.block_k // size) * size
     c = c + np.arange(0, C, config.block_k)[:, None, None]
     there = (item >= 0) & (c < C)
     for i in range(K * K):
-        often = filter_reads(layer, config.block_h, i // K)
+        often = K <= KEPT or sum(row - p * S == i // K for row in rows for p in range(config.block_h))
         total += often * warp_traffic(np.where(there, c + i * C, -1).reshape(-1, threads))
     total += layer.bias * warp_traffic(np.where(there, c, -1).reshape(-1, threads))
-    for h in (p0 * S - layer.padding + i for i in rows_of(layer, config.block_h)):
+    for h in (p0 * S - layer.padding + i for i in rows):
         for j in range((run - 1) * S + K):
             v = (q0 + column) * S - layer.padding + j
             inside = there & (0 <= h < H) & (0 <= v) & (v < W)

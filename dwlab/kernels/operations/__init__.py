@@ -84,14 +84,9 @@ def kernel(problem: Operation, x: Any, y: Any, r: Any = None) -> Any:
 
 
 def starter(
-    problem: Operation,
-    x: Any,
-    y: Any,
-    r: Any = None,
-    w: Any = None,
-    b: Any = None,
+    problem: Operation, x: Any, y: Any, r: Any = None, w: Any = None, b: Any = None,
     scales: tuple[Scale | None, Scale | None, Scale | None] = (None, None, None),
-) -> Callable[[Any], None]:
+) -> Callable[[Any], None]:  # fmt: skip
     """start(stream) of an operation that `takes` takes: y = act(op(x) + b) + r.
 
     x, y, r: tensors in the problem's layout, contiguous. w, b: as PyTorch has them, (F, C, K, K) or (F, C), and (F,).

@@ -5,8 +5,6 @@ two copies, of x and of w. The other says that the place is free: each warp arri
 that read there. So warps meet nowhere in the loop. Thread 0 waits for a free place a chunk after its own warp has left
 it, when the others have as well or nearly, and fills it anew: as many chunks are on the way as there are places. A
 block's tiles follow each other in the same places: behind the last chunk of one comes the first of the next.
-
-No warp does nothing but copy: tried, that was faster for one layer and slower for another (docs/results/what_lost.md).
 """
 
 from __future__ import annotations

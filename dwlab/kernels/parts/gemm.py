@@ -149,8 +149,5 @@ def loaded(layout: Layout) -> Any:
 
 def traffic(layer: Pointwise, layout: Layout) -> Traffic:
     """Traffic of all blocks: their tiles of A and B, and the epilogue, by gemm_epilogue.store_tile."""
-    last = gemm_epilogue.stored(layer, layout.tile)
-    load = loaded(layout)
-    return Traffic(
-        int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
-    )
+    load, store = gemm_epilogue.stored(layer, layout.tile)
+    return Traffic(*(loaded(layout) + load), *store)

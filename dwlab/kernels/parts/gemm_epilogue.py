@@ -6,6 +6,9 @@ bytes, which lanes trade for (`eights`), else two.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.pieces import PACK, UNPACK
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
@@ -171,45 +174,40 @@ def eights(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
     return in_sequence([columns(q) for q in range(0, NJ, 4)])
 
 
-def _stored_by_eights(layer: Pointwise, one: Product, tile: WarpTile) -> Traffic:
-    lane, load = np.arange(32), np.zeros(2, np.int64)
-    n0 = np.arange(0, -(-one.N // tile.N) * tile.N, 32)[:, None]
-    rows = np.arange(0, -(-one.M // tile.M) * tile.M, 8)[:, None, None]
-    if layer.bias:
-        n = n0[..., None] + 8 * np.arange(4)[:, None] + lane % 4 * 2
-        load += -(-one.M // tile.M) * warp_traffic(np.where(n < one.N, n // 2, -1).reshape(-1, 32))
-    m, n = np.broadcast_arrays(rows + lane // 4, n0 + lane % 4 * 8)
-    inside = (m < one.M) & (n < one.N)
-    store = warp_traffic(np.where(inside, (m * one.N + n) // 8, -1).reshape(-1, 32), 2)
-    return Traffic(*(load + store * layer.residual), *store)
+def moved(layer: Pointwise, tile: WarpTile, places: Sequence[tuple[Any, Any]], size: int) -> Any:
+    """(loads, stores) of warps of one tile each that cover all of Y from row and column 0 on, each [requests, sectors].
+
+    places: row and column in the tile of each of a warp's stores, NumPy arrays of lanes; size: neighbouring sums of a
+    store, with as many of a residual, and of a bias.
+    """
+    one, per_sector = product(layer), 32 // layer.itemsize
+    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    m_of, n_of = np.array(places).swapaxes(0, 1)
+    n = (np.arange(0, one.N, tile.N)[:, None, None] + n_of).reshape(-1, 32)
+    for image, m0 in itertools.product(range(one.images), range(0, one.M, tile.M)):
+        m = np.tile(m0 + m_of, (len(n) // len(m_of), 1))
+        inside = (m < one.M) & (n < one.N)
+        found = warp_traffic(np.where(inside, ((image * one.M + m) * one.N + n) // size, -1), per_sector // size)
+        load, store = load + layer.residual * found, store + found
+        if layer.bias:
+            element, each = (m, per_sector) if one.nchw else (n // size, per_sector // size)
+            load += warp_traffic(np.where(inside, element, -1), each)
+    return load, store
 
 
-def stored(layer: Pointwise, tile: WarpTile) -> Traffic:
-    """The traffic of `store_tile` on all of Y, by warps of one tile each that cover it from row and column 0 on."""
+def stored(layer: Pointwise, tile: WarpTile) -> Any:
+    """(loads, stores) of `store_tile` on all of Y, each [requests, sectors]."""
     one, lane = product(layer), np.arange(32)
     if by_eights(layer, one, tile):
-        return _stored_by_eights(layer, one, tile)
-    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    if layer.dtype == "float32":
-        runs, width = [warp_tile.place_of_four(tile, lane, i) for i in range(0, tile.size, 4)], 4
-    else:
-        runs, width = [tile.place(lane, i) for i in range(0, tile.size, 2)], 2
-    m_of, n_of = np.array([run[0] for run in runs]), np.array([run[1] for run in runs])
-    n0 = np.arange(0, one.N, tile.N)[:, None, None]
-    for image in range(one.images):
-        for m0 in range(0, one.M, tile.M):
-            m = np.broadcast_to(m0 + m_of, (len(n0), *m_of.shape)).reshape(-1, 32)
-            n = (n0 + n_of).reshape(-1, 32)
-            at = (image * one.M + m) * one.N + n
-            steps = [(0, width)] if width == 2 or one.N % 4 == 0 else [(d, 1) for d in range(4)]
-            for d, size in steps:
-                inside = (m < one.M) & (n + d < one.N)
-                found = warp_traffic(np.where(inside, (at + d) // size, -1), (8 if width == 4 else 16) // size)
-                store += found
-                if layer.residual:
-                    load += found
-                if layer.bias:
-                    element = m if one.nchw else (n + d) // size
-                    per_sector = 8 if one.nchw or size == 1 or width == 2 else 2
-                    load += warp_traffic(np.where(inside, element, -1), per_sector)
-    return Traffic(*load, *store)
+        columns = range(0, tile.N, 32)
+        places = [(m + lane // 4, n + lane % 4 * 8) for m in range(0, tile.M, 8) for n in columns]
+        load, store = moved(replace(layer, bias=False), tile, places, 8)
+        if layer.bias:
+            n = np.arange(0, -(-one.N // tile.N) * tile.N, 8)[:, None] + lane % 4 * 2
+            load += -(-one.M // tile.M) * warp_traffic(np.where(n < one.N, n // 2, -1))
+        return load, store
+    if layer.dtype != "float32":
+        return moved(layer, tile, [tile.place(lane, i) for i in range(0, tile.size, 2)], 2)
+    size = 4 if one.N % 4 == 0 else 1
+    fours = [warp_tile.place_of_four(tile, lane, i) for i in range(0, tile.size, 4)]
+    return moved(layer, tile, [(m, n + d) for m, n in fours for d in range(0, 4, size)], size)

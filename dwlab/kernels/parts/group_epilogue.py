@@ -22,7 +22,7 @@ from dwlab.kernels.parts.gemm import Layout
 from dwlab.kernels.parts.pieces import PACK, UNPACK
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
@@ -51,19 +51,16 @@ def by_lines(layer: Pointwise, tile: WarpTile) -> bool:
     return tile.N >= 64 and layer.F * layer.itemsize % 32 != 0 and layer.F >= 4 * layer.C and not layer.residual
 
 
-def stored(layer: Pointwise, layout: Layout) -> Traffic:
-    """The traffic of `finish` on all of y: its stores, and loads of a residual."""
-    one, tile, lane = layout.one, layout.tile, np.arange(32)
+def stored(layer: Pointwise, tile: WarpTile) -> Any:
+    """(loads, stores) of `finish` on all of y, each [requests, sectors]: without the bias's."""
+    lane, places = np.arange(32), []
     if not by_lines(layer, tile):
         return gemm_epilogue.stored(replace(layer, bias=False), tile)
-    store = np.zeros(2, np.int64)
     for q in range(0, tile.N, 64):
-        across, rows = (8, [0, 1]) if q + 64 <= tile.N else (4, [0])  # vectors of a row in a store; its first row
-        m = np.arange(0, one.M, 8)[:, None, None, None] + np.array(rows)[:, None] + lane // across * len(rows)
-        n = np.arange(q, one.N, tile.N)[:, None, None] + lane % across * 8
-        inside = (m < one.M) & (n < one.N)
-        store += warp_traffic(np.where(inside, (m * one.N + n) // 8, -1).reshape(-1, 32), 2)
-    return Traffic(0, 0, *store)
+        across, rows = (8, (0, 1)) if q + 64 <= tile.N else (4, (0,))  # vectors of a row in a store; its first row
+        m, n = lane // across * len(rows), q + lane % across * 8
+        places += [(i + row + m, n) for i in range(0, tile.M, 8) for row in rows]
+    return gemm_epilogue.moved(replace(layer, bias=False), tile, places, 8)
 
 
 def finish(layer: Pointwise, layout: Layout) -> Any:

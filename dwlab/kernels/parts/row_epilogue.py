@@ -17,7 +17,7 @@ from dwlab.kernels.parts import ptx_memory as memory
 from dwlab.kernels.parts.load_async import vector_words
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile, transpose4
-from dwlab.kernels.traffic import Traffic, warp_traffic
+from dwlab.kernels.traffic import warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
@@ -71,8 +71,9 @@ def store_rows(layer: Pointwise, tile: WarpTile) -> Any:
     return in_sequence([vectors(j, e) for e in range(RUN) for j in range(J)])
 
 
-def stored_rows(layer: Pointwise, images: int, tile: WarpTile) -> Traffic:
-    """The traffic of `store_rows` on all of y, by warps of one tile each that cover it from pixel and filter 0 on."""
+def stored_rows(layer: Pointwise, images: int, tile: WarpTile) -> tuple[np.ndarray, np.ndarray]:
+    """(loads, stores) of `store_rows` on all of y by warps of one tile each, from pixel and filter 0 on, each
+    [requests, sectors]."""
     HW, F, M, whole = layer.H * layer.W, layer.F, images * layer.H * layer.W, vector_words(layer.H * layer.W // 2) == 4
     lane, load, store = np.arange(32), np.zeros(2, np.int64), np.zeros(2, np.int64)
     t, filters = lane % 4, np.array([tile.place(lane, e)[1] for e in range(tile.run)])[:, None]
@@ -94,4 +95,4 @@ def stored_rows(layer: Pointwise, images: int, tile: WarpTile) -> Traffic:
             store += warp_traffic(word(first + 8 * t).reshape(-1, 32) // 4, 2)
         else:
             store += warp_traffic(np.where(pairs < 0, -1, pairs))
-    return Traffic(*load, *store)
+    return load, store

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces
+from dwlab.kernels.parts import epilogue, gemm_epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import Product, product
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.parts.warp_tile import WarpTile
-from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.problems.layers import Pointwise
 from dwlab.target import cuda
 
@@ -86,20 +85,7 @@ def store_runs(layer: Pointwise, one: Product, tile: WarpTile) -> Any:
     return in_sequence([run(i) for i in range(0, tile.size, EACH)])
 
 
-def stored_runs(layer: Pointwise, tile: WarpTile) -> Traffic:
-    """The traffic of `store_runs` on all of Y, by warps of one tile each that cover it from row and column 0 on."""
-    one, lane = product(layer), np.arange(32)
-    each = _piece(one, tile)
-    load, store = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    runs = [tile.place(lane, i) for i in range(0, tile.size, each)]
-    m_of, n_of = np.array([run[0] for run in runs]), np.array([run[1] for run in runs])
-    n0 = np.arange(0, one.N, tile.N)[:, None, None]
-    for m0 in range(0, one.M, tile.M):
-        m, n = np.broadcast_to(m0 + m_of, (len(n0), *m_of.shape)).reshape(-1, 32), (n0 + n_of).reshape(-1, 32)
-        inside = (m < one.M) & (n < one.N)
-        found = warp_traffic(np.where(inside, (m * one.N + n) // each, -1), 16 // each)
-        store += found
-        load += found * layer.residual
-        if layer.bias:
-            load += warp_traffic(np.where(inside, n // each, -1), 16 // each)
-    return Traffic(*load, *store)
+def stored_runs(layer: Pointwise, tile: WarpTile) -> Any:
+    """(loads, stores) of `store_runs` on all of Y, each [requests, sectors]."""
+    each, lane = _piece(product(layer), tile), np.arange(32)
+    return gemm_epilogue.moved(layer, tile, [tile.place(lane, i) for i in range(0, tile.size, each)], each)

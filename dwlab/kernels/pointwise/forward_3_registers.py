@@ -116,19 +116,11 @@ def traffic(layer, config):
     return gemm.traffic(layer, layout_of(layer.kernel_key, layer.N, config))
 
 
-def supports(layer):
-    return layer.C % 4 == 0 and small_indices(layer)
-
-
 @register(
-    kernel=kernel,
-    traffic=traffic,
-    supports=supports,
-    view="words",
-    aligned=16,
-    needs=("copy4_async",),
+    kernel=kernel, traffic=traffic, supports=lambda layer: layer.C % 4 == 0 and small_indices(layer), view="words",
+    aligned=16, needs=("copy4_async",),
     tiles=Tiles(configs, resources, work, Rates(products=470, read=35, written=123, start=1320, chunk=300)),
-)
+)  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)
     return Launch((layout.blocks,), (config.threads,), shared_bytes=layout.shared_bytes)

@@ -91,8 +91,8 @@ def traffic(layer, config):
         return warp_traffic(((line * one.words + k) // 4).reshape(-1, 32), 2)
 
     load = -(-one.N // N) * loaded(M, one.M) + -(-one.M // M) * loaded(N, one.N)
-    last = gemm_epilogue.stored(layer, fragment())
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+    more, store = gemm_epilogue.stored(layer, fragment())
+    return Traffic(*(load + more), *store)
 
 
 def supports(layer):

@@ -65,12 +65,8 @@ def kernel(layer, images, config):
     return kernel
 
 
-def traffic(layer, config):
-    return group_traffic(layer, config)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
+    kernel=kernel, traffic=group_traffic, supports=supports, dtypes=("float16", "bfloat16"), view="words", aligned=16,
     needs=("copy_box_async", "wgmma_f16"), tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):

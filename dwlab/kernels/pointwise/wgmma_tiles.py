@@ -98,13 +98,10 @@ def supports(layer):
 def group_traffic(layer, config):
     """Traffic of warp groups: x and w in copies of 16 bytes, a block's bias, and stores of 16 bytes."""
     layout = layout_of(layer.kernel_key, layer.N, config)
-    last = group_epilogue.stored(layer, layout)
-    load = gemm.loaded(layout)
+    load, store = group_epilogue.stored(layer, layout.tile)
     if layer.bias:
         load = load + -(-layout.down // config.groups) * group_epilogue.bias_traffic(config.block_n, layer.F)
-    return Traffic(
-        int(load[0]) + last.load_requests, int(load[1]) + last.load_sectors, last.store_requests, last.store_sectors
-    )
+    return Traffic(*(gemm.loaded(layout) + load), *store)
 
 
 TILES = Tiles(configs, resources, work, Rates(products=4670, read=70, written=26, start=910, chunk=965))

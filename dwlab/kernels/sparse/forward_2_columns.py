@@ -117,10 +117,10 @@ def work(layer, images, config):
 
 def traffic(layer, config):
     one, BM, BN, threads = product(layer), config.block_m, config.block_n, config.threads
-    last, down = stored_runs(layer, tile_of(config)), -(-one.M // BM)
-    load = -(-one.N // BN) * tile_traffic(BM, config.block_k, threads, one.M, one.words, one.words)
+    (load, store), down = stored_runs(layer, tile_of(config)), -(-one.M // BM)
+    load = load + -(-one.N // BN) * tile_traffic(BM, config.block_k, threads, one.M, one.words, one.words)
     load = load + down * (spread_traffic(layer, BN, threads) + gather_traffic(layer, BN, BM, threads))
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+    return Traffic(*load, *store)
 
 
 @register(

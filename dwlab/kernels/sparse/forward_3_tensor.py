@@ -75,9 +75,9 @@ def kernel(layer, images, config):
 
 def traffic(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)
-    last, down = stored_runs(layer, layout.tile), layout.blocks // layout.across
-    load = layout.across * tile_traffic(*tensor_tiles.pixels(layout)) + down * tensor_tiles.filters_traffic(layout)
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+    (load, store), down = stored_runs(layer, layout.tile), layout.blocks // layout.across
+    of_x, of_w = tile_traffic(*tensor_tiles.pixels(layout)), tensor_tiles.filters_traffic(layout)
+    return Traffic(*(load + layout.across * of_x + down * of_w), *store)
 
 
 @register(

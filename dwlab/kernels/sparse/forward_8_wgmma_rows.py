@@ -81,13 +81,11 @@ def traffic(layer, config):
     return rows_tiles.traffic(layer, tiles.layout_of(layer.kernel_key, layer.N, config))
 
 
-def supports(layer):
-    return rows_tiles.supports(layer) and (not layer.chooses or layer.form.V % 64 == 0)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=supports, dtypes=("float16",), view="words", aligned=16,
-    needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42", tiles=tiles.TILES,
+    kernel=kernel, traffic=traffic,
+    supports=lambda layer: rows_tiles.supports(layer) and (not layer.chooses or layer.form.V % 64 == 0),
+    dtypes=("float16",), view="words", aligned=16, needs=("copy4_async", "wgmma_sp_f16_trans"), lesson="42",
+    tiles=tiles.TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = tiles.layout_of(layer.kernel_key, layer.N, config)

@@ -92,14 +92,9 @@ def kernel(layer, images, config):
     return kernel
 
 
-def traffic(layer, config):
-    return tma_tiles.traffic(layer, config)
-
-
 @register(
-    kernel=kernel, traffic=traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
-    aligned=16, needs=("copy_box_async", "wgmma_sp_f16", "wgmma_sp_f16_trans"), lesson="42",
-    tiles=TILES,
+    kernel=kernel, traffic=tma_tiles.traffic, supports=tma_tiles.supports, dtypes=("float16",), view="words",
+    aligned=16, needs=("copy_box_async", "wgmma_sp_f16", "wgmma_sp_f16_trans"), lesson="42", tiles=TILES,
 )  # fmt: skip
 def launch(layer, config):
     layout = layout_of(layer.kernel_key, layer.N, config)

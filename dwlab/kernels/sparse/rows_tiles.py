@@ -191,9 +191,9 @@ def supports(layer):
 
 def traffic(layer, layout):
     """Traffic of blocks that load rows, and store filter by filter."""
-    last, down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
-    load = rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
-    return Traffic(load[0] + last.load_requests, load[1] + last.load_sectors, last.store_requests, last.store_sectors)
+    (load, store), down = stored_rows(layer, layer.N, layout.tile), layout.blocks // layout.across
+    load = load + rows_traffic(layer, layout) + down * tensor_tiles.filters_traffic(layout, columns=False)
+    return Traffic(*load, *store)
 
 
 def rows_traffic(layer, layout):

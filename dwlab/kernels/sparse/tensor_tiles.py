@@ -16,7 +16,7 @@ from dwlab.kernels.parts.sparse_tile import channels
 from dwlab.kernels.parts.warp_tile import WarpTile
 from dwlab.kernels.tiling.config import Resources, TileConfig, Tiles
 from dwlab.kernels.tiling.cost import Rates, Work
-from dwlab.kernels.traffic import warp_traffic
+from dwlab.kernels.traffic import iterations, warp_traffic
 from dwlab.problems.sparsity import STEP
 from dwlab.target import cuda
 
@@ -142,11 +142,8 @@ def filters_traffic(layout, columns=True):
     lines, WF, words, last = config.block_n, config.warp_n, layer.kept // 4, layer.kept // STEP - 1
     total, chunk = np.zeros(2, np.int64), np.arange(layout.chunks)[:, None, None]
 
-    def rounds(count):
-        at = np.arange(-(-count // threads) * threads)
-        return np.where(at < count, at, -1).reshape(-1, threads)
-
-    vector, word, four = rounds(lines * 2 * steps), rounds(lines * steps), rounds(2 * steps * config.warps_n)
+    counts = 2 * steps * lines, steps * lines, 2 * steps * config.warps_n
+    vector, word, four = (iterations(count, threads) for count in counts)
     for n0 in range(0, layer.F, lines):
         line, at = vector // (2 * steps), chunk * 8 * steps + vector % (2 * steps) * 4
         row = n0 + line // WF * WF + filter_of(WF // 16, line % WF)

@@ -184,14 +184,13 @@ def traffic(layer, config):
         first = tile // layout.each * layer.C + chunk * BOX
         at = tile % layout.each * (BM // 2) + np.arange(BM // 64)[:, None, None] * WORDS
         load = bulk_sparse.box_traffic(*of_x, BOX, WORDS, first, np.minimum(at, of_x[1] - 4))
-        last, times = stored_rows(layer.kernel_key, 1, layout.tile), layer.N
+        (more, store), times = stored_rows(layer.kernel_key, 1, layout.tile), layer.N
     else:
         load = bulk_sparse.box_traffic(*of_x, BM, WORDS, tile * BM, chunk * WORDS)
-        last, times = stored_runs(layer, layout.tile), 1
+        (more, store), times = stored_runs(layer, layout.tile), 1
     filters = bulk_sparse.box_traffic(*of_w, BN, WORDS // 2, n0, chunk * (WORDS // 2))
     filters = filters + bulk_sparse.box_traffic(*of_e, 2, BN, chunk * 2, n0)
-    load = layout.across * load + layout.down * filters + times * np.array([last.load_requests, last.load_sectors])
-    return Traffic(*load, times * last.store_requests, times * last.store_sectors)
+    return Traffic(*(layout.across * load + layout.down * filters + times * more), *(times * store))
 
 
 def work(layer, images, config):
