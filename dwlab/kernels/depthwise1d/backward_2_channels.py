@@ -40,7 +40,8 @@ def kernel(L, K, SHIFT, DTYPE):
     )  # fmt: skip
     DY_WORDS = ROWS * max(N, count)  # of a warp; filters come, and the sums go, through dy's tile
     ALL_X, ALL_DY, ALL_W = WARPS * ROWS * N, WARPS * DY_WORDS, ROWS * filters.pitch
-    row, store_parts = rows.functions(L, DTYPE), rows.store_parts(K, begin, count, WARPS)
+    row = constants.of(load=rows.load_async(N), read=rows.read(L, DTYPE), store=rows.store(N), swizzle=rows.swizzle(N))
+    store_parts = rows.store_parts(K, begin, count, WARPS)
     both_gradients = row_products.row_backward(L, count, SHIFT - begin, DTYPE)
 
     @cuda.jit
@@ -70,8 +71,8 @@ def kernel(L, K, SHIFT, DTYPE):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            row.load_async(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
-            row.load_async(x_tile, x0, x, np.int64(first) * N, lane, n)
+            row.load(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            row.load(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()

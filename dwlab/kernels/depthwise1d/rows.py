@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.pieces import elements, load_shared, store_shared, words
 from dwlab.kernels.traffic import Traffic, warp_traffic
@@ -33,12 +32,6 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
 ROWS = 32  # one a lane
-
-
-def functions(L: int, dtype: str) -> Any:
-    """load_async, read, store and swizzle of rows of L elements."""
-    n = words(L, dtype)
-    return constants.of(load_async=load_async(n), read=read(L, dtype), store=store(n), swizzle=swizzle(n))
 
 
 @functools.cache

@@ -39,8 +39,7 @@ def kernel(pair):
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         tile = cuda.shared.array(TILE, KIND)
-        n = uint32(cuda.blockIdx.y)
-        f0 = uint32(cuda.blockIdx.x * FILTERS)
+        n, f0 = uint32(cuda.blockIdx.y), uint32(cuda.blockIdx.x * FILTERS)
         mine = min(uint32(FILTERS), uint32(uint32(F) - f0))  # filters of this block
         for i in range(uint32(cuda.threadIdx.x), uint32(mine * HW), uint32(THREADS)):
             at = uint32(i)

@@ -42,10 +42,8 @@ def kernel(pair):
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         inner = cuda.shared.array(SIZE, KIND)
-        n = uint32(cuda.blockIdx.z)
-        f0 = uint32(cuda.blockIdx.y * FILTERS)
-        p0 = uint32(cuda.blockIdx.x // dw.across * TP)
-        q0 = uint32(cuda.blockIdx.x % dw.across * TQ)
+        n, f0 = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y * FILTERS)
+        p0, q0 = uint32(cuda.blockIdx.x // dw.across * TP), uint32(cuda.blockIdx.x % dw.across * TQ)
         for i in range(uint32(cuda.threadIdx.x), uint32(SIZE), uint32(THREADS)):
             g = uint32(i // (TH * TW) if NCHW else i % FILTERS)
             m = uint32(i % (TH * TW) if NCHW else i // FILTERS)  # pixel of the tile
@@ -65,8 +63,7 @@ def kernel(pair):
             g = uint32(i // (TP * TQ) if NCHW else i % FILTERS)
             o = uint32(i % (TP * TQ) if NCHW else i // FILTERS)
             f = uint32(f0 + g)
-            p = uint32(p0 + o // TQ)
-            q = uint32(q0 + o % TQ)
+            p, q = uint32(p0 + o // TQ), uint32(q0 + o % TQ)
             if f < dw.C and p < dw.P and q < dw.Q:
                 corner = uint32(uint32(o // TQ * dw.stride) * TW + o % TQ * dw.stride)  # pixel of the first tap
                 total = ZERO

@@ -36,8 +36,7 @@ def kernel(pair):
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         tile = cuda.shared.array(TILE, KIND)
-        n = uint32(cuda.blockIdx.y)
-        p0 = uint32(cuda.blockIdx.x * PIXELS)
+        n, p0 = uint32(cuda.blockIdx.y), uint32(cuda.blockIdx.x * PIXELS)
         for i in range(uint32(cuda.threadIdx.x), uint32(TILE), uint32(THREADS)):
             f = uint32(i // PIXELS if NCHW else i % F)
             p = uint32(p0 + (i % PIXELS if NCHW else i // F))

@@ -30,7 +30,6 @@ from dwlab.target import cuda
 def load_filters(layer, N):
     """load(right, more, w, b, n0, lane): a warp's N filters from n0 on, and their biases, as columns are dealt."""
     GROUPS, WORDS, EIGHTS, BIAS = chunks(layer), product(layer).words, N // 8, layer.bias
-    WHOLE = WORDS % CHUNK == 0
 
     def load(first, size):  # of `size` products whose columns are dealt together
         read = pieces.read(size)
@@ -42,7 +41,7 @@ def load_filters(layer, N):
                 for q in range(GROUPS):
                     k, e = uint32(uint32(CHUNK * q) + lane % uint32(4) * uint32(4)), 4 * (q * EIGHTS + first + j)
                     right[e] = right[e + 1] = right[e + 2] = right[e + 3] = float32(0)
-                    if WHOLE or k < uint32(WORDS):
+                    if WORDS % CHUNK == 0 or k < uint32(WORDS):
                         at = uint32((column + uint32(8 * first + 2 * j)) * uint32(WORDS) + k)
                         right[e], right[e + 1], right[e + 2], right[e + 3] = ptx.load4(w, at)
             if BIAS:
