@@ -168,10 +168,8 @@ def is_kernel(node):
 
 
 def test_few_names_stand_before_a_kernels_first_line():
-    """Names that its maker binds, parameters not counted: 12 are enough. Held are how many makers have more, the median
-    and the worst: `constants.of` is for these.
-    """
-    found, folder = {}, Path(registry.__file__).parent
+    """Names that its maker binds, parameters not counted: 12 are enough, but where PTX would be other (`allowed`)."""
+    found, folder, allowed = {}, Path(registry.__file__).parent, {"pointwise/forward_7_int8.py: kernel": 21}
     for file in folder.rglob("*.py"):
         for maker in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             body = maker.body if isinstance(maker, ast.FunctionDef) else []
@@ -181,8 +179,8 @@ def test_few_names_stand_before_a_kernels_first_line():
                     named = (one for one in ast.walk(node) if isinstance(one, ast.Name))
                     bound |= {one.id for one in named if isinstance(one.ctx, ast.Store)}
                 found[f"{file.relative_to(folder)}: {maker.name}"] = len(bound - {"_"})
-    many = sorted(count for count in found.values() if count > 12)
-    assert len(many) <= 12 and many[-1] <= 38 and statistics.median(found.values()) <= 10, found
+    assert {name: count for name, count in found.items() if count > 12} == allowed, found
+    assert statistics.median(found.values()) <= 10, found
 
 
 def test_no_kernel_imports_a_stage_by_its_number():

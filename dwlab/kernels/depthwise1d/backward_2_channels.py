@@ -18,6 +18,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.kernels.traffic import Traffic
@@ -33,15 +34,15 @@ def kernel(L, K, SHIFT, DTYPE):
     begin, count = straight_line.window(L, K, SHIFT)
     N = rows.words(L, DTYPE)  # of a row: rows of 16 bits have two elements in each
     WARPS = channel_parts.warps_of(N)
-    W_ROUND = -(-count // 4) * 4
-    W_PITCH = 4 * (W_ROUND // 4 | 1)  # an odd number of vectors: 8 filters' same vectors lie in different banks
-    X_WORDS = ROWS * N  # of a warp
-    DY_WORDS = ROWS * max(N, count)  # filters come, and the sums go, through dy's tile
-    ALL_X, ALL_DY, ALL_W = WARPS * X_WORDS, WARPS * DY_WORDS, ROWS * W_PITCH
-    load_async, read, store = rows.load_async(N), rows.read(L, DTYPE), rows.store(N)
-    load_filters, transpose_filters = rows.load_filters(K, begin, count), rows.transpose_filters(K, begin, count)
+    filters = constants.of(
+        load=rows.load_filters(K, begin, count), transpose=rows.transpose_filters(K, begin, count),
+        words=-(-count // 4) * 4, pitch=4 * (-(-count // 4) | 1),  # odd in vectors: those of 8 filters in other banks
+    )  # fmt: skip
+    DY_WORDS = ROWS * max(N, count)  # of a warp; filters come, and the sums go, through dy's tile
+    ALL_X, ALL_DY, ALL_W = WARPS * ROWS * N, WARPS * DY_WORDS, ROWS * filters.pitch
+    row = constants.of(load=rows.load_async(N), read=rows.read(L, DTYPE), store=rows.store(N), swizzle=rows.swizzle(N))
     store_parts = rows.store_parts(K, begin, count, WARPS)
-    both_gradients, swizzle = row_products.row_backward(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
+    both_gradients = row_products.row_backward(L, count, SHIFT - begin, DTYPE)
 
     @cuda.jit
     def kernel(dy, x, w, dx, parts, shift):
@@ -51,34 +52,34 @@ def kernel(L, K, SHIFT, DTYPE):
         sums = cuda.local.array(count, float32)
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
-        x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
-        own_w = uint32(lane * uint32(W_PITCH))
+        x0, dy0 = uint32(warp * uint32(ROWS * N)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
+        own, s = uint32(lane * uint32(N)), row.swizzle(lane)  # the lane's own row in a tile
+        own_w = uint32(lane * uint32(filters.pitch))
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
         first = uint32(mine + warp * step)
         if warp == 0:
-            load_filters(sums, w, mine, lane)
-            transpose_filters(sums, lane, dy_tile)
+            filters.load(sums, w, mine, lane)
+            filters.transpose(sums, lane, dy_tile)
             for j in range(count):
                 w_tile[uint32(own_w + uint32(j))] = sums[j]
-            for j in range(count, W_ROUND):
+            for j in range(count, filters.words):
                 w_tile[uint32(own_w + uint32(j))] = float32(0)
         cuda.syncthreads()
         for j in range(count):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            load_async(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
-            load_async(x_tile, x0, x, np.int64(first) * N, lane, n)
+            row.load(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            row.load(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
-            read(back, dy_tile, uint32(dy0 + own), s)
+            row.read(back, dy_tile, uint32(dy0 + own), s)
             both_gradients(sums, back, x_tile, uint32(x0 + own), s, w_tile, own_w)
             cuda.syncwarp()
-            store(x_tile, x0, dx, np.int64(first) * N, lane, n)
+            row.store(x_tile, x0, dx, np.int64(first) * N, lane, n)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
         store_parts(sums, parts, mine, dy_tile, uint32(0), uint32(DY_WORDS))

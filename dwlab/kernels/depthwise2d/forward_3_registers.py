@@ -56,7 +56,7 @@ def kernel(layer):
 
         return row
 
-    add_rows = in_sequence([row(s) for s in range(min(layer.K, layer.stride))])
+    add_rows = in_sequence([*map(row, range(min(layer.K, layer.stride)))])
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, threads):

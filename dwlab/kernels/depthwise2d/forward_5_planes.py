@@ -17,7 +17,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.depthwise2d import bands, runs, vectors
-from dwlab.kernels.parts import pieces
+from dwlab.kernels.parts import constants, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -26,14 +26,9 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
 
-@by_shape
-def kernel(layer):
-    C, H, W, K, S, PAD, P, Q = layer.C, layer.H, layer.W, layer.K, layer.stride, layer.padding, layer.P, layer.Q
-    V, BIAS, (T, ACROSS, STRIP, PER_MAP, _, most) = pieces.elements(layer.dtype), layer.bias, bands.strips(layer)
-    X_WORDS, Y_WORDS = bands.words(layer, STRIP, most)
-    DEEP, COLUMNS, TAPS, SUMS = -(-K // S), (T - 1) * S + K, K * K, -(-K // S) * T
-    run_of_block, load_async, store = bands.run_of_block(layer), runs.load_async(layer.dtype), runs.store(layer)
-    element, activated = vectors.element(layer.dtype), vectors.activated(layer)
+def add_rows(layer):
+    """add_rows(sums, taps, x_tile, at, v, h, bottom): all products of the rows of x that a step has, below `bottom`."""
+    W, K, S, T = layer.W, layer.K, layer.stride, bands.strips(layer).columns
 
     def column(s, j):
         """Column j of the s-th row of x that a step has: its products, each for a sum of the window."""
@@ -43,7 +38,7 @@ def kernel(layer):
             value = float32(0)
             if uint32(v + uint32(j)) < uint32(W):
                 value = x_tile[uint32(at + uint32(s * W + j))]
-            for deep in range(DEEP):
+            for deep in range(-(-K // S)):
                 for e in range(T):
                     if s + S * deep < K and 0 <= j - e * S < K:
                         sums[deep * T + e] += taps[(s + S * deep) * K + j - e * S] * value
@@ -51,7 +46,7 @@ def kernel(layer):
         return column
 
     def row(s):
-        columns = in_sequence([column(s, j) for j in range(COLUMNS)])
+        columns = in_sequence([column(s, j) for j in range((T - 1) * S + K)])
 
         @cuda.jit(device=True, forceinline=True)
         def row(sums, taps, x_tile, at, v, h, bottom):
@@ -60,7 +55,15 @@ def kernel(layer):
 
         return row
 
-    add_rows = in_sequence([row(s) for s in range(min(K, S))])
+    return in_sequence([row(s) for s in range(min(K, S))])
+
+
+@by_shape
+def kernel(layer):
+    V, one = pieces.elements(layer.dtype), constants.of(layer, bands.strips(layer), deep=-(-layer.K // layer.stride))
+    (X_WORDS, Y_WORDS), TAPS, SUMS = bands.words(layer, one.rows, one.most), one.K**2, one.deep * one.columns
+    run_of_block, load_async, store = bands.run_of_block(layer), runs.load_async(layer.dtype), runs.store(layer)
+    element, activated, add = vectors.element(layer.dtype), vectors.activated(layer), add_rows(layer)
 
     @cuda.jit
     def kernel(x, w, b, m, r, y, each):
@@ -72,44 +75,45 @@ def kernel(layer):
         bias = cuda.local.array(1, float32)
         n = uint32(cuda.blockIdx.y)
         first = uint32(uint32(cuda.blockIdx.x) * uint32(each))
-        last = uint32(min(uint32(first + uint32(each)), uint32(C * PER_MAP)) - uint32(1))
+        last = uint32(min(uint32(first + uint32(each)), uint32(one.C * one.per_map)) - uint32(1))
         x_start, x_end, y_start, y_end = run_of_block(n, first, last)
         x_origin, y_origin = uint32(x_start // uint32(V) * uint32(V)), uint32(y_start // uint32(V) * uint32(V))
         load_async(x_tile, x, x_origin, uint32((x_end - x_origin + uint32(V - 1)) // uint32(V)))
-        strip = uint32(first + uint32(cuda.threadIdx.x) // uint32(ACROSS))
-        q = uint32(uint32(cuda.threadIdx.x) % uint32(ACROSS) * uint32(T))
-        c, p = uint32(strip // uint32(PER_MAP)), int32(strip % uint32(PER_MAP) * uint32(STRIP))
+        strip = uint32(first + uint32(cuda.threadIdx.x) // uint32(one.across))
+        q = uint32(uint32(cuda.threadIdx.x) % uint32(one.across) * uint32(one.columns))
+        c, p = uint32(strip // uint32(one.per_map)), int32(strip % uint32(one.per_map) * uint32(one.rows))
         if strip <= last:
             for tap in range(TAPS):
                 taps[tap] = element(w, uint32(c * uint32(TAPS) + uint32(tap)))
-            if BIAS:
+            if one.bias:
                 bias[0] = element(b, c)
         ptx.wait(0)
         cuda.syncthreads()
         if strip <= last:
             for k in range(SUMS):
                 sums[k] = float32(0)
-            stop = min(int32(P), int32(p + STRIP))
-            h = int32(p * S - PAD)
-            bottom = min(int32(H), int32((stop - 1) * S - PAD + K))  # rows of x from here on may not be in the tile
-            v = uint32(q * uint32(S) - uint32(PAD))  # left of the map: wraps to a huge number
-            at = uint32((uint32(uint32(n * uint32(C) + c) * uint32(H)) + uint32(h)) * uint32(W) + v - x_origin)
-            to = uint32((uint32(uint32(n * uint32(C) + c) * uint32(P)) + uint32(p)) * uint32(Q) + q - y_origin)
+            stop = min(int32(one.P), int32(p + one.rows))
+            h = int32(p * one.stride - one.padding)
+            bottom = min(int32(one.H), int32((stop - 1) * one.stride - one.padding + one.K))  # no row from here on
+            v = uint32(q * uint32(one.stride) - uint32(one.padding))  # left of the map: wraps to a huge number
+            plane = uint32(n * uint32(one.C) + c)
+            at = uint32((uint32(plane * uint32(one.H)) + uint32(h)) * uint32(one.W) + v - x_origin)
+            to = uint32((uint32(plane * uint32(one.P)) + uint32(p)) * uint32(one.Q) + q - y_origin)
             begin = p
-            p = int32(p - (DEEP - 1))  # the row of outputs that is done after this step
+            p = int32(p - (one.deep - 1))  # the row of outputs that is done after this step
             while p < stop:
-                add_rows(sums, taps, x_tile, at, v, h, bottom)
+                add(sums, taps, x_tile, at, v, h, bottom)
                 if p >= begin:
-                    for e in range(T):
-                        if q + uint32(e) < uint32(Q):
-                            y_tile[uint32(to + uint32(e))] = activated(sums[(DEEP - 1) * T + e], bias, 0)
-                    to = uint32(to + uint32(Q))
-                for k in range((DEEP - 1) * T):
-                    sums[SUMS - 1 - k] = sums[SUMS - 1 - k - T]
-                for k in range(T):
+                    for e in range(one.columns):
+                        if q + uint32(e) < uint32(one.Q):
+                            y_tile[uint32(to + uint32(e))] = activated(sums[(one.deep - 1) * one.columns + e], bias, 0)
+                    to = uint32(to + uint32(one.Q))
+                for k in range((one.deep - 1) * one.columns):
+                    sums[SUMS - 1 - k] = sums[SUMS - 1 - k - one.columns]
+                for k in range(one.columns):
                     sums[k] = float32(0)
-                at = uint32(at + uint32(S * W))
-                h, p = int32(h + S), int32(p + 1)
+                at = uint32(at + uint32(one.stride * one.W))
+                h, p = int32(h + one.stride), int32(p + 1)
         cuda.syncthreads()
         store(y_tile, y, r, y_origin, y_start, y_end)
 

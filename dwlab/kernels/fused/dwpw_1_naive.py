@@ -18,7 +18,7 @@ import itertools
 import numpy as np
 from numba import uint32
 
-from dwlab.kernels.parts import storage
+from dwlab.kernels.parts import constants, storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, alike, iterations, warp_traffic
 from dwlab.target import cuda
@@ -34,49 +34,47 @@ def side_of(C):
 
 @by_shape
 def kernel(problem):
-    one, two = problem.first, problem.second
-    C, H, W, K, S, PAD, P, Q = one.C, one.H, one.W, one.K, one.stride, one.padding, one.P, one.Q
-    F, NCHW, SIDE = two.F, problem.layout == "NCHW", side_of(one.C)
-    PIXELS, ACROSS = SIDE * SIDE, -(-Q // SIDE)
-    MIDDLE, OUTPUTS, SHARED = C * PIXELS, F * PIXELS, C * PIXELS
-    first, second = storage.closing(one), storage.closing(two)
-    (ZERO, add, KIND), (_, multiply, _) = storage.sums(one), storage.sums(two)
+    C, F, K, Q, NCHW = problem.first.C, problem.second.F, problem.first.K, problem.first.Q, problem.layout == "NCHW"
+    SIDE = side_of(C)
+    one = constants.of(problem.first, pixels=SIDE**2, across=-(-Q // SIDE))
+    first, second = storage.functions(problem.first), storage.functions(problem.second)
+    (ZERO, _, KIND), SHARED = storage.sums(problem.first), C * SIDE**2
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         middle = cuda.shared.array(SHARED, KIND)
-        p0 = uint32(uint32(cuda.blockIdx.x) // ACROSS * SIDE)
-        q0 = uint32(uint32(cuda.blockIdx.x) % ACROSS * SIDE)
+        p0 = uint32(uint32(cuda.blockIdx.x) // one.across * SIDE)
+        q0 = uint32(uint32(cuda.blockIdx.x) % one.across * SIDE)
         n = uint32(cuda.blockIdx.y)
-        for i in range(cuda.threadIdx.x, MIDDLE, THREADS):
-            c, pixel = uint32(uint32(i) // PIXELS), uint32(uint32(i) % PIXELS)
+        for i in range(cuda.threadIdx.x, SHARED, THREADS):
+            c, pixel = uint32(uint32(i) // one.pixels), uint32(uint32(i) % one.pixels)
             if not NCHW:  # neighbouring lanes are neighbouring channels, as x has them
                 c, pixel = uint32(uint32(i) % C), uint32(uint32(i) // C)
             p, q = uint32(p0 + pixel // SIDE), uint32(q0 + pixel % SIDE)
-            if p < P and q < Q:
+            if p < one.P and q < Q:
                 total = ZERO
                 for j in range(K * K):
-                    h = uint32(p * S + j // K - PAD)  # above the map: wraps to a huge number
-                    v = uint32(q * S + j % K - PAD)
-                    if h < H and v < W:
+                    h = uint32(p * one.stride + j // K - one.padding)  # above the map: wraps to a huge number
+                    v = uint32(q * one.stride + j % K - one.padding)
+                    if h < one.H and v < one.W:
                         if NCHW:
-                            wi, xi = uint32(c * K * K + j), uint32(((n * C + c) * H + h) * W + v)
+                            wi, xi = uint32(c * K * K + j), uint32(((n * C + c) * one.H + h) * one.W + v)
                         else:
-                            wi, xi = uint32(j * C + c), uint32(((n * H + h) * W + v) * C + c)
-                        total = add(total, w1[wi], x[xi])
-                middle[uint32(c * PIXELS + pixel)] = first(total, b1, m1, r, c, uint32(0))
+                            wi, xi = uint32(j * C + c), uint32(((n * one.H + h) * one.W + v) * C + c)
+                        total = first.add(total, w1[wi], x[xi])
+                middle[uint32(c * one.pixels + pixel)] = first.close(total, b1, m1, r, c, uint32(0))
         cuda.syncthreads()
-        for i in range(cuda.threadIdx.x, OUTPUTS, THREADS):
-            f, pixel = uint32(uint32(i) // PIXELS), uint32(uint32(i) % PIXELS)
+        for i in range(cuda.threadIdx.x, F * one.pixels, THREADS):
+            f, pixel = uint32(uint32(i) // one.pixels), uint32(uint32(i) % one.pixels)
             if not NCHW:
                 f, pixel = uint32(uint32(i) % F), uint32(uint32(i) // F)
             p, q = uint32(p0 + pixel // SIDE), uint32(q0 + pixel % SIDE)
-            if p < P and q < Q:
+            if p < one.P and q < Q:
                 total = ZERO
                 for c in range(C):
-                    total = multiply(total, w2[uint32(f * C + c)], middle[uint32(c * PIXELS + pixel)])
-                at = uint32(((n * F + f) * P + p) * Q + q) if NCHW else uint32(((n * P + p) * Q + q) * F + f)
-                y[at] = second(total, b2, m2, r, f, at)
+                    total = second.add(total, w2[uint32(f * C + c)], middle[uint32(c * one.pixels + pixel)])
+                at = uint32(((n * F + f) * one.P + p) * Q + q) if NCHW else uint32(((n * one.P + p) * Q + q) * F + f)
+                y[at] = second.close(total, b2, m2, r, f, at)
 
     return kernel
 

@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.kernels.fused.shifted import shifted
-from dwlab.kernels.parts import storage
+from dwlab.kernels.parts import constants, storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, iterations, small_maps, warp_traffic
 from dwlab.target import cuda
@@ -31,18 +31,15 @@ def filters(pair):
 
 @by_shape
 def kernel(pair):
-    C, F, HW = pair.first.C, pair.first.F, pair.first.H * pair.first.W
-    H, W, K, S, PAD = pair.second.H, pair.second.W, pair.second.K, pair.second.stride, pair.second.padding
-    Q, PQ, FILTERS = pair.second.Q, pair.second.P * pair.second.Q, filters(pair)
-    TILE = FILTERS * HW
-    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
-    (ZERO, multiply, KIND), (_, add, _) = storage.sums(pair.first), storage.sums(pair.second)
+    C, F, K, HW, FILTERS = pair.first.C, pair.second.C, pair.second.K, pair.second.H * pair.second.W, filters(pair)
+    dw, NCHW = constants.of(pair.second, PQ=pair.second.P * pair.second.Q), pair.layout == "NCHW"
+    first, second = storage.functions(pair.first), storage.functions(pair.second)
+    (ZERO, _, KIND), TILE = storage.sums(pair.first), FILTERS * HW
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         tile = cuda.shared.array(TILE, KIND)
-        n = uint32(cuda.blockIdx.y)
-        f0 = uint32(cuda.blockIdx.x * FILTERS)
+        n, f0 = uint32(cuda.blockIdx.y), uint32(cuda.blockIdx.x * FILTERS)
         mine = min(uint32(FILTERS), uint32(uint32(F) - f0))  # filters of this block
         for i in range(uint32(cuda.threadIdx.x), uint32(mine * HW), uint32(THREADS)):
             at = uint32(i)
@@ -51,25 +48,25 @@ def kernel(pair):
             total = ZERO
             for c in range(C):
                 xi = uint32((n * C + c) * HW + m if NCHW else (n * HW + m) * C + c)
-                total = multiply(total, w1[uint32(f * C + c)], x[xi])
-            tile[at] = between(total, b1, m1, r, f, at)
+                total = first.add(total, w1[uint32(f * C + c)], x[xi])
+            tile[at] = first.close(total, b1, m1, r, f, at)
         cuda.syncthreads()
-        for i in range(uint32(cuda.threadIdx.x), uint32(mine * PQ), uint32(THREADS)):
+        for i in range(uint32(cuda.threadIdx.x), uint32(mine * dw.PQ), uint32(THREADS)):
             at = uint32(i)
-            g = uint32(at // PQ if NCHW else at % mine)
-            o = uint32(at % PQ if NCHW else at // mine)  # place in the output map
+            g = uint32(at // dw.PQ if NCHW else at % mine)
+            o = uint32(at % dw.PQ if NCHW else at // mine)  # place in the output map
             f = uint32(f0 + g)
             total = ZERO
             for j in range(K):
-                h = uint32(o // Q * S + j - PAD)  # above the map: wraps to a huge number
+                h = uint32(o // dw.Q * dw.stride + j - dw.padding)  # above the map: wraps to a huge number
                 for k in range(K):
-                    v = uint32(o % Q * S + k - PAD)
-                    if h < H and v < W:
-                        m = uint32(h * W + v)
+                    v = uint32(o % dw.Q * dw.stride + k - dw.padding)
+                    if h < dw.H and v < dw.W:
+                        m = uint32(h * dw.W + v)
                         wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)
-                        total = add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])
-            yi = uint32((n * F + f) * PQ + o if NCHW else (n * PQ + o) * F + f)
-            y[yi] = finish(total, b2, m2, r, f, yi)
+                        total = second.add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])
+            yi = uint32((n * F + f) * dw.PQ + o if NCHW else (n * dw.PQ + o) * F + f)
+            y[yi] = second.close(total, b2, m2, r, f, yi)
 
     return kernel
 

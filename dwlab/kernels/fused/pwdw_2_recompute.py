@@ -15,7 +15,7 @@ import numpy as np
 from numba import uint32
 
 from dwlab.kernels.fused.shifted import shifted
-from dwlab.kernels.parts import storage
+from dwlab.kernels.parts import constants, storage
 from dwlab.kernels.registry import Launch, by_shape, register
 from dwlab.kernels.traffic import Traffic, small_maps, warp_traffic
 from dwlab.target import cuda
@@ -33,52 +33,47 @@ def tile(outputs, K, stride):
 
 @by_shape
 def kernel(pair):
-    C, F, H, W = pair.first.C, pair.first.F, pair.first.H, pair.first.W
-    K, S, PAD, P, Q = pair.second.K, pair.second.stride, pair.second.padding, pair.second.P, pair.second.Q
-    (TP, TH), (TQ, TW) = tile(P, K, S), tile(Q, K, S)
-    SIZE, ACROSS = FILTERS * TH * TW, -(-Q // TQ)  # elements between the layers; tiles in a row of tiles
-    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
-    (ZERO, multiply, KIND), (_, add, _) = storage.sums(pair.first), storage.sums(pair.second)
-    OUTSIDE = pair.second.zero_x
+    C, dw, NCHW = pair.first.C, pair.second, pair.layout == "NCHW"
+    (TP, TH), (TQ, TW) = tile(dw.P, dw.K, dw.stride), tile(dw.Q, dw.K, dw.stride)
+    first, second = storage.functions(pair.first), storage.functions(dw)
+    (ZERO, _, KIND), SIZE = storage.sums(pair.first), FILTERS * TH * TW  # elements between the layers
+    dw = constants.of(dw, across=-(-dw.Q // TQ))  # tiles in a row of tiles
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         inner = cuda.shared.array(SIZE, KIND)
-        n = uint32(cuda.blockIdx.z)
-        f0 = uint32(cuda.blockIdx.y * FILTERS)
-        p0 = uint32(cuda.blockIdx.x // ACROSS * TP)
-        q0 = uint32(cuda.blockIdx.x % ACROSS * TQ)
+        n, f0 = uint32(cuda.blockIdx.z), uint32(cuda.blockIdx.y * FILTERS)
+        p0, q0 = uint32(cuda.blockIdx.x // dw.across * TP), uint32(cuda.blockIdx.x % dw.across * TQ)
         for i in range(uint32(cuda.threadIdx.x), uint32(SIZE), uint32(THREADS)):
             g = uint32(i // (TH * TW) if NCHW else i % FILTERS)
             m = uint32(i % (TH * TW) if NCHW else i // FILTERS)  # pixel of the tile
             f = uint32(f0 + g)
-            h = uint32(p0 * S + m // TW - PAD)  # above the map: wraps to a huge number
-            v = uint32(q0 * S + m % TW - PAD)
-            if h < H and v < W and f < F:
+            h = uint32(p0 * dw.stride + m // TW - dw.padding)  # above the map: wraps to a huge number
+            v = uint32(q0 * dw.stride + m % TW - dw.padding)
+            if h < dw.H and v < dw.W and f < dw.C:
                 total = ZERO
                 for c in range(C):
-                    xi = uint32(((n * C + c) * H + h) * W + v if NCHW else ((n * H + h) * W + v) * C + c)
-                    total = multiply(total, w1[uint32(f * C + c)], x[xi])
-                inner[i] = between(total, b1, m1, r, f, f)
+                    xi = uint32(((n * C + c) * dw.H + h) * dw.W + v if NCHW else ((n * dw.H + h) * dw.W + v) * C + c)
+                    total = first.add(total, w1[uint32(f * C + c)], x[xi])
+                inner[i] = first.close(total, b1, m1, r, f, f)
             else:
-                inner[i] = KIND(OUTSIDE)
+                inner[i] = KIND(dw.zero_x)
         cuda.syncthreads()
         for i in range(uint32(cuda.threadIdx.x), uint32(FILTERS * TP * TQ), uint32(THREADS)):
             g = uint32(i // (TP * TQ) if NCHW else i % FILTERS)
             o = uint32(i % (TP * TQ) if NCHW else i // FILTERS)
             f = uint32(f0 + g)
-            p = uint32(p0 + o // TQ)
-            q = uint32(q0 + o % TQ)
-            if f < F and p < P and q < Q:
-                first = uint32(uint32(o // TQ * S) * TW + o % TQ * S)  # pixel of the first tap
+            p, q = uint32(p0 + o // TQ), uint32(q0 + o % TQ)
+            if f < dw.C and p < dw.P and q < dw.Q:
+                corner = uint32(uint32(o // TQ * dw.stride) * TW + o % TQ * dw.stride)  # pixel of the first tap
                 total = ZERO
-                for j in range(K):
-                    for k in range(K):
-                        wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)
-                        m = uint32(first + j * TW + k)
-                        total = add(total, w2[wi], inner[uint32(g * (TH * TW) + m if NCHW else m * FILTERS + g)])
-                yi = uint32(((n * F + f) * P + p) * Q + q if NCHW else ((n * P + p) * Q + q) * F + f)
-                y[yi] = finish(total, b2, m2, r, f, yi)
+                for j in range(dw.K):
+                    for k in range(dw.K):
+                        wi = uint32((f * dw.K + j) * dw.K + k if NCHW else (j * dw.K + k) * dw.C + f)
+                        m = uint32(corner + j * TW + k)
+                        total = second.add(total, w2[wi], inner[uint32(g * (TH * TW) + m if NCHW else m * FILTERS + g)])
+                yi = uint32(((n * dw.C + f) * dw.P + p) * dw.Q + q if NCHW else ((n * dw.P + p) * dw.Q + q) * dw.C + f)
+                y[yi] = second.close(total, b2, m2, r, f, yi)
 
     return kernel
 

@@ -18,7 +18,7 @@ import numpy as np
 from numba import float32, int32, uint32
 
 from dwlab.kernels.fused.pwdw_int8_tiles import TILES, footprint, pitch_of, resources, stream_of, strips
-from dwlab.kernels.parts import ptx
+from dwlab.kernels.parts import constants, ptx
 from dwlab.kernels.parts.int8_strips import ONES, as_words, loads, put, strip
 from dwlab.kernels.parts.load_async import copies, vector_words
 from dwlab.kernels.registry import Launch, by_shape, register
@@ -26,66 +26,75 @@ from dwlab.kernels.traffic import Traffic, iterations, warp_traffic
 from dwlab.target import cuda
 
 
-@by_shape
-def kernel(problem, config):
-    stream, two = stream_of(problem, config), problem.second
-    H, W, P, Q, S, PAD, C, F = two.H, two.W, two.P, two.Q, two.stride, two.padding, problem.first.C // 4, two.C // 4
-    TH, TW, T, ROWS, GROUPS = config.block_h, config.block_w, config.thread_n, config.thread_m, config.groups
-    (XH, XW), ACROSS, DOWN, COLUMNS, STRIPS = footprint(two, TH, TW), -(-Q // TW), -(-P // TH), TW // T, strips(config)
-    EACH = vector_words(C)
-    VECTORS, (copy, zeros) = C // EACH, copies(EACH)
-    PITCH, MID = stream.pitch, pitch_of(two, config)
-    PIXELS, THREADS, BN, REST = config.block_m, config.threads, config.block_n, stream.rest
-    BETWEEN, W_AT = stream.x_words, stream.x_words + config.block_m * MID
+def keep_between(problem, config):
+    """keep(pool, m, n, w0, w1, w2, w3): outputs of the first layer, or the zero point, behind x. m: tile and pixel."""
+    two, TH, TW, PIXELS, BN = problem.second, config.block_h, config.block_w, config.block_m, config.block_n
+    H, W, S, PAD, ACROSS, DOWN = two.H, two.W, two.stride, two.padding, -(-two.Q // TW), -(-two.P // TH)
+    (_, XW), FIRST, PITCH = footprint(two, TH, TW), stream_of(problem, config).x_words, pitch_of(two, config)
     OUTSIDE = (two.zero_x % 256 * ONES + 2**31) % 2**32 - 2**31
-    tile_layer = replace(two, N=1, H=XH, W=XW, padding=0)
-    slide = strip(tile_layer, T, put, MID, F, Q * F)
 
     @cuda.jit(device=True, forceinline=True)
     def keep(pool, m, n, w0, w1, w2, w3):
-        """Outputs of the first layer, or the zero point, to where the second finds its x. m: tile and pixel."""
         tile, i = uint32(m // uint32(PIXELS)), uint32(m % uint32(PIXELS))
         h = uint32(tile // uint32(ACROSS) % uint32(DOWN) * uint32(TH * S) + i // uint32(XW) - uint32(PAD))
         v = uint32(tile % uint32(ACROSS) * uint32(TW * S) + i % uint32(XW) - uint32(PAD))
         if h >= uint32(H) or v >= uint32(W):
             w0 = w1 = w2 = w3 = int32(OUTSIDE)
         v0, v1, v2, v3 = ptx.float_of_word(w0), ptx.float_of_word(w1), ptx.float_of_word(w2), ptx.float_of_word(w3)
-        at = uint32(uint32(BETWEEN) + i * uint32(MID) + n % uint32(BN) // uint32(4))
+        at = uint32(uint32(FIRST) + i * uint32(PITCH) + n % uint32(BN) // uint32(4))
         ptx.store4_shared(pool, at, v0, v1, v2, v3)
 
-    products = stream.functions(keep, parts=config.split_n * GROUPS)
+    return keep
+
+
+@by_shape
+def kernel(problem, config):
+    stream, two, TW = stream_of(problem, config), problem.second, config.block_w
+    (XH, XW), ACROSS, DOWN = footprint(two, config.block_h, TW), -(-two.Q // TW), -(-two.P // config.block_h)
+    tile = constants.of(
+        two, stream, config, F=two.C // 4, between=pitch_of(two, config), columns=TW // config.thread_n,
+        strips=strips(config), each=vector_words(stream.words), vectors=stream.words // vector_words(stream.words),
+    )  # fmt: skip
+    slide = strip(replace(two, N=1, H=XH, W=XW, padding=0), tile.thread_n, put, tile.between, tile.F, tile.Q * tile.F)
+    products = stream.functions(keep_between(problem, config), parts=config.split_n * config.groups)
+    copy, zeros = copies(tile.each)
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         ptx.grid_dependency_wait()
         pool = cuda.shared.array(0, float32, 16)  # x, what is between the layers, chunks of filters
-        t, tile = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
-        f0 = uint32(uint32(cuda.blockIdx.y) * (GROUPS * BN))
-        p0, q0, n = uint32(tile // ACROSS % DOWN * TH), uint32(tile % ACROSS * TW), uint32(tile // (ACROSS * DOWN))
-        for i in range(t, PIXELS * VECTORS, THREADS):
-            pixel, c = uint32(uint32(i) // VECTORS), uint32(uint32(i) % VECTORS * EACH)
-            h, v = uint32(p0 * S + pixel // XW - PAD), uint32(q0 * S + pixel % XW - PAD)
-            at = uint32(pixel * PITCH + c)
-            if pixel < XH * XW and h < H and v < W:
-                copy(pool, at, x, uint32(((n * H + h) * W + v) * C + c))
+        t, block = uint32(cuda.threadIdx.x), uint32(cuda.blockIdx.x)
+        f0 = uint32(uint32(cuda.blockIdx.y) * (tile.groups * tile.block_n))
+        p0, q0 = uint32(block // ACROSS % DOWN * tile.block_h), uint32(block % ACROSS * TW)
+        n = uint32(block // (ACROSS * DOWN))
+        for i in range(t, tile.block_m * tile.vectors, tile.threads):
+            pixel, c = uint32(uint32(i) // tile.vectors), uint32(uint32(i) % tile.vectors * tile.each)
+            h = uint32(p0 * tile.stride + pixel // XW - tile.padding)
+            v = uint32(q0 * tile.stride + pixel % XW - tile.padding)
+            at = uint32(pixel * tile.pitch + c)
+            if pixel < XH * XW and h < tile.H and v < tile.W:
+                copy(pool, at, x, uint32(((n * tile.H + h) * tile.W + v) * tile.words + c))
             else:
                 zeros(pool, at)
-        products.begin(pool, uint32(W_AT), w1, b1, m1, f0, t)  # in flight while words are cleared
-        for i in range(t, PIXELS * REST, THREADS):  # words beyond the last channel
-            pool[uint32(uint32(i) // REST * PITCH + C + uint32(i) % REST)] = float32(0)
-        for group in range(GROUPS):
-            f = uint32(f0 + group * BN)
-            products.go(pool, uint32(0), uint32(W_AT), w1, b1, m1, r, pool, f, uint32(tile * PIXELS), t)
+        w_at = uint32(tile.x_words + tile.block_m * tile.between)
+        products.begin(pool, w_at, w1, b1, m1, f0, t)  # in flight while words are cleared
+        for i in range(t, tile.block_m * tile.rest, tile.threads):  # words beyond the last channel
+            pool[uint32(uint32(i) // tile.rest * tile.pitch + tile.words + uint32(i) % tile.rest)] = float32(0)
+        for group in range(tile.groups):
+            f = uint32(f0 + group * tile.block_n)
+            products.go(pool, uint32(0), w_at, w1, b1, m1, r, pool, f, uint32(block * tile.block_m), t)
             cuda.syncthreads()  # what is between the layers is there, and the chunks of filters are no longer needed
-            if group + 1 < GROUPS:
-                products.begin(pool, uint32(W_AT), w1, b1, m1, uint32(f + BN), t)
-            for i in range(t, STRIPS, THREADS):
-                c, place = uint32(uint32(i) % (BN // 4)), uint32(uint32(i) // (BN // 4))
-                row, column, channels = uint32(place // COLUMNS * ROWS), uint32(place % COLUMNS * T), uint32(f // 4 + c)
-                if channels < F and p0 + row < P and q0 + column < Q:
-                    stop, limit = int32(min(uint32(row + ROWS), uint32(P - p0))), min(uint32(TW), uint32(Q - q0))
-                    to = uint32(((n * P + p0 + row) * Q + q0 + column) * F + channels)
-                    slide(pool, w2, b2, m2, r, y, uint32(BETWEEN), c, channels, int32(row), stop, column, limit, to)
+            if group + 1 < tile.groups:
+                products.begin(pool, w_at, w1, b1, m1, uint32(f + tile.block_n), t)
+            for i in range(t, tile.strips, tile.threads):
+                c, place = uint32(uint32(i) % (tile.block_n // 4)), uint32(uint32(i) // (tile.block_n // 4))
+                row = uint32(place // tile.columns * tile.thread_m)
+                column, word = uint32(place % tile.columns * tile.thread_n), uint32(f // 4 + c)
+                if word < tile.F and p0 + row < tile.P and q0 + column < tile.Q:
+                    stop = int32(min(uint32(row + tile.thread_m), uint32(tile.P - p0)))
+                    limit = min(uint32(TW), uint32(tile.Q - q0))
+                    to = uint32(((n * tile.P + p0 + row) * tile.Q + q0 + column) * tile.F + word)
+                    slide(pool, w2, b2, m2, r, y, uint32(tile.x_words), c, word, int32(row), stop, column, limit, to)
 
     return kernel
 

@@ -30,15 +30,13 @@ def pixels(pair):
 @by_shape
 def kernel(pair):
     C, F, G, HW, PIXELS = pair.first.C, pair.first.F, pair.second.F, pair.first.H * pair.first.W, pixels(pair)
-    TILE = PIXELS * F
-    NCHW, between, finish = pair.layout == "NCHW", storage.closing(pair.first), storage.closing(pair.second)
-    (ZERO, add, KIND), (_, multiply, _) = storage.sums(pair.first), storage.sums(pair.second)
+    first, second = storage.functions(pair.first), storage.functions(pair.second)
+    (ZERO, _, KIND), TILE, NCHW = storage.sums(pair.first), PIXELS * F, pair.layout == "NCHW"
 
     @cuda.jit
     def kernel(x, w1, b1, m1, w2, b2, m2, r, y):
         tile = cuda.shared.array(TILE, KIND)
-        n = uint32(cuda.blockIdx.y)
-        p0 = uint32(cuda.blockIdx.x * PIXELS)
+        n, p0 = uint32(cuda.blockIdx.y), uint32(cuda.blockIdx.x * PIXELS)
         for i in range(uint32(cuda.threadIdx.x), uint32(TILE), uint32(THREADS)):
             f = uint32(i // PIXELS if NCHW else i % F)
             p = uint32(p0 + (i % PIXELS if NCHW else i // F))
@@ -46,8 +44,8 @@ def kernel(pair):
                 total = ZERO
                 for c in range(C):
                     xi = uint32((n * C + c) * HW + p if NCHW else (n * HW + p) * C + c)
-                    total = add(total, w1[uint32(f * C + c)], x[xi])
-                tile[i] = between(total, b1, m1, r, f, f)
+                    total = first.add(total, w1[uint32(f * C + c)], x[xi])
+                tile[i] = first.close(total, b1, m1, r, f, f)
         cuda.syncthreads()
         for i in range(uint32(cuda.threadIdx.x), uint32(PIXELS * G), uint32(THREADS)):
             g = uint32(i // PIXELS if NCHW else i % G)
@@ -57,9 +55,9 @@ def kernel(pair):
                 total = ZERO
                 for f in range(F):
                     value = tile[uint32(f * PIXELS + m if NCHW else m * F + f)]
-                    total = multiply(total, w2[uint32(g * F + f)], value)
+                    total = second.add(total, w2[uint32(g * F + f)], value)
                 yi = uint32((n * G + g) * HW + p if NCHW else (n * HW + p) * G + g)
-                y[yi] = finish(total, b2, m2, r, g, yi)
+                y[yi] = second.close(total, b2, m2, r, g, yi)
 
     return kernel
 

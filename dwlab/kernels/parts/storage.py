@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba import float32, int8, int32
 
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts.epilogue import finish
 from dwlab.kernels.parts.requantisation import requantise
 from dwlab.problems.layers import DepthwiseConv2d, Pointwise
@@ -43,6 +44,12 @@ def closing(layer: DepthwiseConv2d | Pointwise) -> Any:
         return end(total, b, r, c, at)
 
     return closing
+
+
+@functools.cache
+def functions(layer: DepthwiseConv2d | Pointwise) -> Any:
+    """A layer's add (`sums`) and close (`closing`)."""
+    return constants.of(add=sums(layer)[1], close=closing(layer))
 
 
 def vectors(layer: DepthwiseConv2d | Pointwise) -> tuple[int, int]:

@@ -15,7 +15,7 @@ NHWC. Traffic: x once for each warp_n filters, from the L1 cache but for the fir
 import numpy as np
 from numba import float32, uint32
 
-from dwlab.kernels.parts import epilogue, pieces
+from dwlab.kernels.parts import constants, epilogue, pieces
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.matrix_product import product
 from dwlab.kernels.parts.unroll import in_sequence
@@ -27,16 +27,11 @@ from dwlab.kernels.traffic import Traffic, warp_traffic
 from dwlab.target import cuda
 
 
-@by_shape
-def kernel(layer, images, config):
-    one, dtype, GROUPS, M, N = product(layer, images), layer.dtype, chunks(layer), config.warp_m, config.warp_n
-    BM, ACROSS, TILES, LIMIT, F, WORDS = config.block_m, config.warps_n, config.groups, one.M, one.N, one.words
-    LEFT, RIGHT, SIZE = GROUPS * M // 2, GROUPS * N // 2, M * N // 32
-    EIGHTS, WHOLE, BIAS, RESIDUAL = N // 8, WORDS % CHUNK == 0, layer.bias, layer.residual
-    load_x, compute, zero = loads(M, LIMIT, WORDS, GROUPS, 1), products(dtype, M, N, GROUPS), zeros(SIZE)
-    activate, unpack, pack = epilogue.activate(layer.activation), pieces.UNPACK[dtype], pieces.PACK[dtype]
+def load_filters(layer, N):
+    """load(right, more, w, b, n0, lane): a warp's N filters from n0 on, and their biases, as columns are dealt."""
+    GROUPS, WORDS, EIGHTS, BIAS = chunks(layer), product(layer).words, N // 8, layer.bias
 
-    def filters(first, size):  # of `size` products whose columns are dealt together
+    def load(first, size):  # of `size` products whose columns are dealt together
         read = pieces.read(size)
 
         @cuda.jit(device=True, forceinline=True)
@@ -46,7 +41,7 @@ def kernel(layer, images, config):
                 for q in range(GROUPS):
                     k, e = uint32(uint32(CHUNK * q) + lane % uint32(4) * uint32(4)), 4 * (q * EIGHTS + first + j)
                     right[e] = right[e + 1] = right[e + 2] = right[e + 3] = float32(0)
-                    if WHOLE or k < uint32(WORDS):
+                    if WORDS % CHUNK == 0 or k < uint32(WORDS):
                         at = uint32((column + uint32(8 * first + 2 * j)) * uint32(WORDS) + k)
                         right[e], right[e + 1], right[e + 2], right[e + 3] = ptx.load4(w, at)
             if BIAS:
@@ -54,7 +49,15 @@ def kernel(layer, images, config):
 
         return load
 
-    def outputs(i, h, first, size):  # of 8 rows
+    return in_sequence([load(*span) for span in spans(N)])
+
+
+def store_outputs(layer, one, M, N):
+    """store(acc, more, y, r, m, n0, lane): a warp's outputs, M pixels from m on and N filters from n0 on."""
+    LIMIT, F, EIGHTS, BIAS, RESIDUAL = one.M, one.N, N // 8, layer.bias, layer.residual
+    activate, unpack, pack = epilogue.activate(layer.activation), pieces.UNPACK[layer.dtype], pieces.PACK[layer.dtype]
+
+    def store(i, h, first, size):  # of 8 rows
         read = pieces.read(size)
 
         @cuda.jit(device=True, forceinline=True)
@@ -86,24 +89,32 @@ def kernel(layer, images, config):
 
         return store
 
-    load_w = in_sequence([filters(*span) for span in spans(N)])
-    store = in_sequence([outputs(i, h, *span) for i in range(M // 16) for h in range(2) for span in spans(N)])
+    return in_sequence([store(i, h, *span) for i in range(M // 16) for h in range(2) for span in spans(N)])
+
+
+@by_shape
+def kernel(layer, images, config):
+    one, tile, M, N = product(layer, images), constants.of(config), config.warp_m, config.warp_n
+    LEFT, RIGHT, SIZE, EIGHTS = chunks(layer) * M // 2, chunks(layer) * N // 2, M * N // 32, N // 8
+    load = constants.of(x=loads(M, one.M, one.words, chunks(layer), 1), w=load_filters(layer, N))
+    compute, zero, store = products(layer.dtype, M, N, chunks(layer)), zeros(SIZE), store_outputs(layer, one, M, N)
 
     @cuda.jit
     def kernel(x, w, b, unused, r, y):
         acc, more = cuda.local.array(SIZE, float32), cuda.local.array(EIGHTS, float32)
         left, right = cuda.local.array(LEFT, float32), cuda.local.array(RIGHT, float32)
         lane, warp = uint32(cuda.threadIdx.x % 32), uint32(cuda.threadIdx.x // 32)
-        n0 = uint32(warp % uint32(ACROSS) * uint32(N))
-        m = uint32(uint32(cuda.blockIdx.x) * uint32(BM * TILES) + warp // uint32(ACROSS) * uint32(M))
-        load_w(right, more, w, b, n0, lane)
+        n0 = uint32(warp % uint32(tile.warps_n) * uint32(N))
+        block = uint32(cuda.blockIdx.x) * uint32(tile.block_m * tile.groups)
+        m = uint32(block + warp // uint32(tile.warps_n) * uint32(M))
+        load.w(right, more, w, b, n0, lane)
         ptx.grid_dependency_wait()  # filters may come before the map is there
-        for tile in range(TILES):
-            load_x(left, x, uint32(m + uint32(tile * BM)), uint32(0), lane)
+        for group in range(tile.groups):
+            load.x(left, x, uint32(m + uint32(group * tile.block_m)), uint32(0), lane)
             cuda.syncwarp()  # the compiler would move loads down to where they are used, and wait for each
             zero(acc)
             compute(acc, left, right)
-            store(acc, more, y, r, uint32(m + uint32(tile * BM)), n0, lane)
+            store(acc, more, y, r, uint32(m + uint32(group * tile.block_m)), n0, lane)
 
     return kernel
 

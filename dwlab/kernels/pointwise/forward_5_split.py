@@ -31,19 +31,19 @@ TYPES = ("float32", "float16", "bfloat16")
 
 @by_shape
 def kernel(layer, images, config):
-    one, M, N, BATCH = product(layer, images), config.block_m, config.block_n, config.unroll
-    LEFT, RIGHT, SIZE, SHARED = BATCH * M // 2, BATCH * N // 2, M * N // 32, config.warps_k * M * N
-    chunks = -(-one.words // CHUNK)
-    tile = constants.of(config, down=-(-one.M // M), across=-(-one.N // N), chunks=chunks, parts=SIZE // 4)
-    load_x, load_w = (loads(*sizes, one.words, BATCH, config.warps_k) for sizes in ((M, one.M), (N, one.N)))
+    one, M, N, BATCH, W = product(layer, images), config.block_m, config.block_n, config.unroll, config.warps_k
+    LEFT, RIGHT, SIZE, SHARED = BATCH * M // 2, BATCH * N // 2, M * N // 32, W * M * N
+    tile = constants.of(
+        config, down=-(-one.M // M), across=-(-one.N // N), chunks=-(-one.words // CHUNK), parts=SIZE // 4,
+        load_x=loads(M, one.M, one.words, BATCH, W), load_w=loads(N, one.N, one.words, BATCH, W),
+    )  # fmt: skip
     compute, store = products(layer.dtype, M, N, BATCH), gemm_epilogue.store_tile(layer, one, fragment(), tile.down * M)
 
-    @cuda.jit(max_registers=REGISTERS if config.warps_k == 16 else None)
+    @cuda.jit(max_registers=REGISTERS if W == 16 else None)
     def kernel(x, w, b, unused, r, y):
         shared = cuda.shared.array(SHARED, float32, 16)
         acc = cuda.local.array(SIZE, float32)
-        left = cuda.local.array(LEFT, float32)
-        right = cuda.local.array(RIGHT, float32)
+        left, right = cuda.local.array(LEFT, float32), cuda.local.array(RIGHT, float32)
         lane, warp, block = uint32(cuda.threadIdx.x), uint32(cuda.threadIdx.y), uint32(cuda.blockIdx.x)
         image, down = uint32(block // (tile.across * tile.down)), uint32(block // tile.across % tile.down)
         across = uint32(block % tile.across)
@@ -51,15 +51,15 @@ def kernel(layer, images, config):
             acc[i] = float32(0)
         chunk = warp
         if chunk < tile.chunks:
-            load_w(right, w, uint32(across * tile.block_n), chunk, lane)
+            tile.load_w(right, w, uint32(across * tile.block_n), chunk, lane)
         ptx.grid_dependency_wait()  # filters may come before the map is there
         while chunk < tile.chunks:
-            load_x(left, x, uint32(down * tile.block_m), chunk, lane)
+            tile.load_x(left, x, uint32(down * tile.block_m), chunk, lane)
             cuda.syncwarp()  # the compiler would move loads down to where they are used, and wait for each
             compute(acc, left, right)
             chunk = uint32(chunk + tile.unroll * tile.warps_k)
             if chunk < tile.chunks:
-                load_w(right, w, uint32(across * tile.block_n), chunk, lane)
+                tile.load_w(right, w, uint32(across * tile.block_n), chunk, lane)
         for i in range(SIZE):
             shared[uint32((warp * SIZE + i) * 32 + lane)] = acc[i]
         cuda.syncthreads()
