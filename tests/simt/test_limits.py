@@ -70,7 +70,7 @@ def test_static_shared_memory_up_to_48_kib(dtype, size):
         static(48 * 1024 // size + 1, dtype)[1, 1](np.zeros(1))
 
 
-def test_static_shared_memory_is_added_up():
+def test_static_shared_memory_is_added_up_and_an_array_in_a_loop_is_one():
     @cuda.jit(device=True)
     def held(size):
         tile = cuda.shared.array(size, float32)
@@ -84,11 +84,7 @@ def test_static_shared_memory_is_added_up():
     assert simt.xray(fits, 1, 1, y).shared_bytes == 4 * (4096 + 7168) and y[0] == 2
     with pytest.raises(simt.LaunchError, match="49152"):
         over[1, 1](y)
-
-
-def test_a_shared_array_in_a_loop_is_one_array():
     array = "tile = cuda.shared.array(1024, float64)"
-    y = np.zeros(1)
     kernel_of("y", "for k in range(20):", f"    {array}", "    tile[0] = k", "    y[0] = tile[0]")[1, 1](y)
     assert y[0] == 19
 
