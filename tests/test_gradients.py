@@ -114,7 +114,7 @@ def test_only_the_stages_that_meet_by_atomics_are_zeroed_and_they_say_so():
         assert ("not deterministic" in text) == (one.id in zeroed), one.id
 
 
-def test_a_starter_starts_again_and_again_from_zero():
+def test_a_starter_starts_again_and_again_from_zero_and_fill_zero_keeps_to_its_array():
     problem, one = DepthwiseConv1d(3, 4, 50, 33, "same"), stage("depthwise1d/weight_grad/warp_tiled")
     arrays = {name: cuda.to_device(array) for name, array in problem.inputs(one.path).items()}
     arrays["dw"] = cuda.to_device(np.full((4, 33), np.nan, np.float32))
@@ -124,9 +124,6 @@ def test_a_starter_starts_again_and_again_from_zero():
     cuda.synchronize()
     want = reference(problem, one.path, problem.inputs(one.path))["dw"]
     np.testing.assert_allclose(arrays["dw"].copy_to_host(), want, rtol=1e-4, atol=1e-4)
-
-
-def test_fill_zero_keeps_to_its_array():
     host = np.full((3, 5, 70), 7, np.float32)
     fill_zero(host)
     assert not host.any()

@@ -140,7 +140,7 @@ def test_simulated_mode_has_no_time_and_says_where_times_are():
     assert launches == []
 
 
-def test_sets_of_buffers_exceed_the_cache():
+def test_sets_of_buffers_exceed_the_cache_and_its_state_is_said_as_it_is():
     l2 = 60_000_000
     assert timing.sets_for(805_000_000, l2) == 1
     assert timing.sets_for(10_000_000, l2) * 10_000_000 >= 3 * l2
@@ -148,10 +148,6 @@ def test_sets_of_buffers_exceed_the_cache():
     assert timing.sets_for(100, 0) == 1
     with pytest.raises(TimingError, match="0 bytes"):
         timing.sets_for(0, l2)
-
-
-def test_the_cache_state_is_said_as_it_is():
-    l2 = 60_000_000
     assert timing.cache_state(805_000_000, l2) == "cold: 805.0 MB, 13.4 times the L2"
     assert timing.cache_state(10_000_000, l2, 18) == "cold: 180.0 MB in 18 sets, 3.0 times the L2"
     assert timing.cache_state(1_000_000, l2).startswith("warm: 1.0 MB, 0.02 times")
