@@ -47,11 +47,6 @@ def assert_right(problem, tensors, **got):
         assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
 
 
-def best_backward(problem):
-    """The ids that a call for both gradients starts if nothing is said."""
-    return [one.id for one in dispatch.launches(problem, "backward")]
-
-
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_value_and_gradients_are_right(problem):
     x, w, dy = tensors_of(problem)
@@ -89,7 +84,7 @@ def test_a_stage_by_its_path(one, started):
     if one.path == "backward":
         assert started == [ids["forward"], ids["backward"]]
     elif one.path == "forward":
-        assert started == [ids["forward"], *best_backward(WIDE)]
+        assert started == [ids["forward"], *(each.id for each in dispatch.launches(WIDE, "backward"))]
     else:
         assert started == [ids["forward"], ids["input_grad"], ids["weight_grad"]]
 

@@ -299,15 +299,11 @@ def in_sequence(waits):
     return multiply
 
 
-def in_turn_arrays():
-    a, b, places, _, _ = example("sparse")
-    each = np.stack([np.roll(places[:128], k) for k in range(CHUNKS)])
-    return a[: LINES * 16], b, each, np.full((SUMS, 128), np.nan, np.float32)
-
-
 @counts
 def test_a_register_of_metadata_that_changes_before_the_wait_is_a_race_that_names_both_lines():
-    args = in_turn_arrays()
+    a, b, places, _, _ = example("sparse")
+    each = np.stack([np.roll(places[:128], k) for k in range(CHUNKS)])
+    args = a[: LINES * 16], b, each, np.full((SUMS, 128), np.nan, np.float32)
 
     def races(waits):
         found = simt.xray(in_sequence(waits), 1, 128, *args, shared_bytes=4 * (LINES * 16 + B_WORDS)).hazards
