@@ -157,12 +157,7 @@ def test_calling_device_names_on_the_host_says_so():
         with pytest.raises((RuntimeError, NotImplementedError, TypeError), match="(?i)kernel|host"):
             name(1)
     with pytest.raises((RuntimeError, TypeError, simt.SimtError), match="(?i)device function|kernel"):
-        device_only(1)
-
-
-@cuda.jit(device=True)
-def device_only(x):
-    return x
+        cuda.jit(device=True)(lambda x: x)(1)
 
 
 def test_errors_show_the_launch_and_not_the_interpreter():
