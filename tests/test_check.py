@@ -70,13 +70,22 @@ def test_hazards_name_line_threads_and_array():
     assert re.search(r"out of bounds: line \d+: .*\by\b", str(whole("no_guard")))
 
 
-@pytest.mark.parametrize("one", stages("depthwise1d", "forward"), ids=lambda one: one.name)
-def test_every_stage_passes_by_object_and_by_id(one, monkeypatch):
+BACKWARD = [one for one in stages("depthwise1d") if one.path != "forward"]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [*stages("depthwise1d", "forward"), *part("gradients' judge", BACKWARD, lambda one: [one.path], 0.1)],
+    ids=lambda one: f"{one.path}-{one.name}",
+)
+def test_every_stage_passes_by_object_and_by_id(one, monkeypatch):  # on a GPU: test_gpu.py
     monkeypatch.setattr(judge, "_drawn", few_drawn)
     verdict = check(one, most=most(8))
     assert verdict.passed, verdict
-    if one.name == "coalesced":  # an id is looked up alike for all, and each check takes seconds
+    assert len(verdict.notes) == (one.name == "naive" and one.path != "backward")
+    if one.id == "depthwise1d/forward/coalesced":  # looked up alike for all, and each check takes seconds
         assert str(verdict) == str(check(one.id, most=most(8)))
+    assert one.path == "forward" or check(one, PAPER).passed
     assert verdict.findings == verdict.hints == verdict.failures == () and verdict.rule is None
 
 

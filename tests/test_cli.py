@@ -442,11 +442,14 @@ def test_errors_hold_nothing_that_a_terminal_would_obey(parts):
     assert text.split() == "".join(one if one.isspace() or one == "word" else "" for one in parts).split()
 
 
-def test_written_files_are_named_and_a_wrong_ending_is_refused(run, tmp_path):
+def test_written_files_are_named_and_what_cannot_be_written_is_refused(run, tmp_path):
     picture = tmp_path / "made" / "here" / "a.png"
     assert run("plan", "ceit_t", "--picture", str(picture))[2] == f"wrote {picture}\n" and picture.exists()
     status, out, err = run("plan", "ceit_t", "--picture", str(tmp_path / "a.txt"))
     assert (status, out) == (2, "") and "does not end in .png" in err and not (tmp_path / "a.txt").exists()
+    (tmp_path / "file").touch()
+    status, _, err = run("xray", NAIVE, "--save", str(tmp_path / "file" / "page.html"))
+    assert status == 2 and err.startswith("dwlab: cannot write")
 
 
 def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
@@ -508,58 +511,3 @@ def test_every_command_prints_whatever_the_code_page_and_a_pipe_gets_utf8(line, 
     done = process(*line.split(), variables=variables)
     assert done.returncode == 0 and words in done.stdout.decode(encoding), done.stderr
     assert done.stderr == b""
-
-
-# --- xray FILE.py:KERNEL ----------------------------------------------------------------------------------------------
-
-OWN = """
-import numpy as np
-from dwlab import cuda
-
-@cuda.jit
-def double(x, y):
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] = 2 * x[2 * i % x.size]
-
-def example():
-    return 2, 64, np.ones(100, np.float32), np.zeros(100, np.float32)
-
-def wrong():
-    return 3
-"""
-
-
-def test_a_kernel_of_ones_own_is_xrayed_from_its_file(run, tmp_path):
-    file = tmp_path / "own.py"
-    file.write_text(OWN, encoding="utf-8")
-    status, out, err = run("xray", f"{file}:double", "--save", str(tmp_path / "page.html"))
-    assert status == 0 and "double (own.py), grid 2, block 64" in out and "advice: line 9: load of x" in out
-    assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8") and "Wrote" in err
-    status, out, _ = run("xray", f"{file}:double", "--json")
-    assert status == 0 and json.loads(out)["kernel"] == "double"
-
-
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("own.py:doubled", "has no 'doubled'. The nearest is 'double'"),
-        ("none.py:double", "there is no file"),
-        ("own.py:double:other", "has no function other(): write one that returns (grid, block, *arguments)"),
-        ("own.py:double:wrong", "wrong() of"),
-        ("broken.py:double", "raises ZeroDivisionError"),
-        ("own.py:example", "example takes 0 argument(s) (); 2 given"),
-    ],
-)
-def test_a_file_that_cannot_be_xrayed_is_one_line(run, tmp_path, what, says):
-    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
-    (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
-    status, _, err = run("xray", str(tmp_path / what))
-    assert status == 2 and says in err and len(err.splitlines()) == 1, err
-
-
-def test_an_xray_that_cannot_be_saved_says_where(run, tmp_path):
-    (tmp_path / "file").touch()
-    status, _, err = run("xray", NAIVE, "--save", str(tmp_path / "file" / "page.html"))
-    assert status == 2 and err.startswith("dwlab: cannot write")
-    assert run("xray", "own.py:k", "--problem", "small")[0] == 2

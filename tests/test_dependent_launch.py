@@ -57,11 +57,6 @@ def problems(layout, dtype):
     return dw, pw, Fused(dw, pw), Fused(pw, dw), Fused(pw, pw)
 
 
-def stages_of(layout, dtype):
-    """(a stage's id, what it runs), of all that take one of `problems`."""
-    return [(one.id, problem) for problem in problems(layout, dtype) for one in choices.takers(problem)]
-
-
 EARLY = {
     "depthwise2d/forward/columns", "pointwise/forward/tensor", "pointwise/forward/split", "fused/dwpw/slide",
     "pointwise/forward/int8", "fused/dwpw/int8", "fused/pwdw/strips", "fused/pwpw/tensor", "depthwise2d/forward/int8",
@@ -70,7 +65,8 @@ EARLY = {
 }  # fmt: skip
 """Stages that ask for filters before they wait; others do so first of all."""
 HOW = ("NCHW", "float16"), ("NHWC", "float32"), ("NHWC", "int8"), ("NHWC", "float16")
-GIVEN = {one for how in HOW for one in stages_of(*how)}
+GIVEN = {(one.id, problem) for how in HOW for problem in problems(*how) for one in choices.takers(problem)}
+"""(a stage's id, what it runs), of all that take one of `problems`."""
 COMPILED = sorted((one for one in GIVEN if one[0] in EARLY), key=str)
 FIRST = re.compile(r"\n +def kernel\(x, [^)]*\):\n +ptx.grid_dependency_wait\(\)\n")
 WAITING = EARLY | {name for name, _ in GIVEN if FIRST.search(registry.stage(name).source())}

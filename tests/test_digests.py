@@ -13,6 +13,7 @@ import sys
 import parts
 import pytest
 import renamed
+from mutated import text_of
 
 from dwlab.kernels import digests, registry
 
@@ -31,11 +32,6 @@ PTX = """
   fma.rn.f32 %f2, %f1, {factor}, %f2;
 }}
 """
-
-
-def text_of(module):
-    place = ROOT / module.replace(".", "/")
-    return (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

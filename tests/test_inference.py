@@ -186,14 +186,6 @@ def test_images_that_do_not_fit():
     assert inference.run(model, np.zeros((3, 16, 16), np.float32)).shape[0] == 1
 
 
-# --- modes ------------------------------------------------------------------------------------------------------------
-
-
-def test_storage_types_that_are_not_run_are_refused():
-    with pytest.raises(InferenceError, match="bfloat16 is not run: use float32, float16 or int8"):
-        inference.prepare(network("mobilenet_v1", dtype="bfloat16"))
-
-
 @gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_graph_on_a_gpu(dtype):

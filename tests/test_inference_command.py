@@ -34,6 +34,9 @@ def test_the_command_checks_and_prints_no_time(capsys, monkeypatch):
     assert status == 0 and data["check"]["ok"] and "times" not in data and data["launches"] is None
     assert (data["resolution"], data["dtype"], data["layout"]) == (32, "float16", "NCHW")
     assert all(len(step["layers"]) == 1 for step in data["steps"])
+    status, out, _ = command(capsys, "mobilenet_v2", "--dtype", "int8", "--layout", "NHWC", "--resolution", "16")
+    assert status == 0 and "int8, 16 pixels" in out and "bit by bit" in out and "µs" not in out
+    assert "(allowed: 1.5 times that, and 25%)" in out
 
 
 @simulated
@@ -67,7 +70,10 @@ def test_the_command_takes_a_models_weights(capsys, monkeypatch, tmp_path):
     [
         (["mobilnet_v2"], "there is no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"),
         (["mobilenet_v2", "--batch", "0"], "argument --batch: '0' is no whole number of at least 1"),
-        (["mobilenet_v2", "--dtype", "bfloat16", "--resolution", "32"], "bfloat16 is not run"),
+        (
+            ["mobilenet_v2", "--dtype", "bfloat16", "--resolution", "32"],
+            "bfloat16 is not run: use float32, float16 or int8",
+        ),
         (["mobilenet_v2", "--weights", "none.pt"], "none.pt: give FILE.py:MAKE"),
         (["mobilenet_v2", "--fuse"], "infer has no option '--fuse'; is it --fused?"),
     ],

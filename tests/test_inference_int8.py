@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_networks import classifier, cut, image_of, joined, simulated, thin
+from small_networks import classifier, cut, image_of, joined, thin
 
 torch = pytest.importorskip("torch", reason="networks run with PyTorch: pip install '.[torch]'")
 
-from dwlab import __main__ as cli  # noqa: E402
 from dwlab import inference, target  # noqa: E402
 from dwlab.inference import comparison, int8, timing, with_torch  # noqa: E402
 from dwlab.inference.weights import random_weights  # noqa: E402
@@ -318,17 +317,7 @@ def test_a_calibration_that_cannot_be_used_says_why():
         int8.quantise(networks.in_float(table))
 
 
-# --- the command, and times -------------------------------------------------------------------------------------------
-
-
-@simulated
-def test_the_command_runs_int8(capsys, monkeypatch):
-    real = networks.network
-    monkeypatch.setattr(networks, "network", lambda *a: cut(thin(real(*a), 4), "2.depthwise"))
-    assert cli.main(["infer", "mobilenet_v2", "--dtype", "int8", "--layout", "NHWC", "--resolution", "16"]) == 0
-    out = capsys.readouterr().out
-    assert "int8, 16 pixels" in out and "bit by bit" in out and "µs" not in out
-    assert "(allowed: 1.5 times that, and 25%)" in out
+# --- times -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(target.mode != "gpu", reason="needs a GPU: graphs and times are a GPU's")

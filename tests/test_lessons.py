@@ -150,13 +150,10 @@ def test_a_stored_widget_shows_what_it_shows_now(name):
         assert now in stored, f"{name}, In [{cell.execution_count}] is stale: build the lesson anew"
 
 
-def test_no_error_is_stored_but_where_one_is_meant(lesson):
+def test_no_error_and_no_path_of_a_machine_is_stored(lesson):
     for cell in code(lesson):
         errors = [o for o in cell.outputs if o.output_type == "error"]
         assert bool(errors) == ("raises-exception" in tags(cell)), cell.source
-
-
-def test_no_output_and_no_text_holds_a_path_of_a_machine(lesson):
     for cell in lesson.cells:
         for text in [cell.source, *(texts(cell) if cell.cell_type == "code" else ())]:
             assert not PATH.search(text), PATH.search(text)

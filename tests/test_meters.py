@@ -28,12 +28,8 @@ def hours_of(start: str, values) -> Hourly:
     return Hourly("meter", np.datetime64(start, "h"), np.asarray(values, dtype=float))
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return meters.load_windows()
-
-
-def test_shipped_windows_have_the_documented_shapes(shipped):
+def test_shipped_windows_have_the_documented_shapes_and_units_and_are_those_of_the_file():
+    shipped = meters.load_windows()
     n = len(shipped)
     assert n > 1500
     assert shipped.features.shape == (n, 4, 48) and shipped.features.dtype == np.float32
@@ -41,9 +37,6 @@ def test_shipped_windows_have_the_documented_shapes(shipped):
     assert shipped.start.shape == (n,) and shipped.meter.shape == (n,)
     assert set(shipped.meter) == {0, 1, 2} and shipped.names == ("meter 0", "meter 1", "meter 2")
     assert np.isfinite(shipped.features).all() and np.isfinite(shipped.load).all()
-
-
-def test_shipped_features_are_in_their_units(shipped):
     hour, day, warm, past = shipped.features.transpose(1, 0, 2)
     assert set(np.unique(hour)) == set(range(24)) and set(np.unique(day)) == set(range(7))
     assert -10 < warm.min() < 0 and 30 < warm.max() < 40
@@ -53,9 +46,6 @@ def test_shipped_features_are_in_their_units(shipped):
     hours = shipped.start[:, None] + np.arange(48)
     assert np.array_equal(hour, hours.astype(int) % 24)
     assert np.array_equal(day, [[d.weekday() for d in row] for row in hours.astype("datetime64[s]").astype(object)])
-
-
-def test_a_window_can_be_found_again_in_the_file(shipped):
     raw = gzip.decompress((meters.DATA / meters.METERS[0][0]).read_bytes()).decode().splitlines()
     values = {line.split(",")[0][:13]: float(line.split(",")[1]) for line in raw[1:]}
     i = 321

@@ -200,6 +200,13 @@ def test_commands_take_a_kernel_of_a_file_and_their_stdout_is_json(run, file, co
     assert found == status and not {"side effect", "more", "and more"} & {*out.splitlines()}
 
 
+@simulated
+def test_xray_shows_a_kernel_of_a_file_with_advice_and_saves_its_page(run, file, tmp_path):
+    status, out, err = run("xray", f"{file}:double", "--save", str(tmp_path / "page.html"))
+    assert status == 0 and "double (own.py), grid 2, block 64" in out and "advice: line 9: 1 warps diverge" in out
+    assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8") and "Wrote" in err
+
+
 def test_inspect_takes_a_kernel_of_a_file(run, file):
     status, out, err = run("inspect", f"{file}:double", "--json")
     if process.missing():
@@ -211,6 +218,9 @@ def test_inspect_takes_a_kernel_of_a_file(run, file):
 @pytest.mark.parametrize(
     ("command", "name", "says"),
     [
+        ("xray", "doubled", "has no 'doubled'. The nearest is 'double'"),
+        ("xray", "double:other", "has no function other(): write one that returns (grid, block, *arguments)"),
+        ("xray", "example", "example takes 0 argument(s) (); 2 given"),
         ("xray", "double:no_data", "no_data() of {file} raises RuntimeError, in line {line}: no data"),
         ("check", "double:nothing", "nothing() of {file} returns nothing, not (grid, block, *arguments)"),
         ("inspect", "double:array", "with an array of shape (3,) as its block: give an integer or a tuple"),
@@ -235,6 +245,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(run, file, command, nam
         (("check", "{}:double", "--seed", "3"), "--seed goes with a stage"),
         (("check", "depthwise1d/forward/naive", "--tolerance", "0.1"), "--tolerance goes with a kernel of your own"),
         (("inspect", "{}:double", "--problem", "small"), "--problem goes with a stage"),
+        (("xray", "{}:double", "--problem", "small"), "--problem goes with a stage"),
         (("tune", "{}:make", "PW 64→128 @56"), "problem goes with a stage"),
         (("check", "{}:double", "--allow", "race"), "invalid choice: 'race'"),
     ],
@@ -242,6 +253,13 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(run, file, command, nam
 def test_an_option_that_says_nothing_of_a_kernel_is_refused(run, file, words, says):
     status, out, err = run(*(one.format(file) for one in words))
     assert status == 2 and says in err and not out
+
+
+def test_a_file_that_is_not_there_or_is_no_module_is_one_line(run, tmp_path):
+    (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
+    for name, says in (("none", "there is no file"), ("broken", "raises ZeroDivisionError")):
+        status, _, err = run("xray", str(tmp_path / f"{name}.py:double"))
+        assert status == 2 and says in err and len(err.splitlines()) == 1, err
 
 
 def test_check_judges_a_stage_and_prints_its_hints(run):

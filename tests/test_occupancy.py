@@ -100,17 +100,12 @@ int blocks(int major, int minor, int threads_sm, size_t shared_sm, size_t optin,
 """
 
 
-def _header():
-    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), *sorted(glob.glob("/usr/local/cuda*"))]
-    for place in filter(None, places):
-        if os.path.exists(os.path.join(place, "include", "cuda_occupancy.h")):
-            return os.path.join(place, "include")
-    return None
-
-
 @pytest.fixture(scope="module")
 def header_blocks(tmp_path_factory):
-    include, compiler = _header(), shutil.which("gcc") or shutil.which("cc")
+    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), *sorted(glob.glob("/usr/local/cuda*"))]
+    includes = [os.path.join(place, "include") for place in places if place]
+    include = next((one for one in includes if os.path.exists(os.path.join(one, "cuda_occupancy.h"))), None)
+    compiler = shutil.which("gcc") or shutil.which("cc")
     if include is None or compiler is None:
         pytest.skip("no CUDA toolkit with cuda_occupancy.h, or no C compiler: the table is not compared with it here")
     folder = tmp_path_factory.mktemp("occupancy")

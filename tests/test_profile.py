@@ -183,7 +183,7 @@ def test_a_launch_that_does_not_start_is_none():
 
 
 @simulated
-def test_host_arrays_that_a_kernel_is_given_are_copies_that_show():
+def test_host_arrays_that_a_kernel_is_given_are_copies_that_show_and_mapped_ones_have_none():
     x, y = np.arange(N, dtype=np.float32), np.zeros(N, np.float32)
     with profile() as p:
         double[4, 128](cuda.In(x), cuda.Out(y))
@@ -191,6 +191,13 @@ def test_host_arrays_that_a_kernel_is_given_are_copies_that_show():
     kinds = [one.kind for one in p.timeline.items]
     assert kinds == ["to device", "kernel", "to host", "to device", "to device", "kernel", "to host", "to host"]
     assert np.array_equal(y, 2 * x)
+    x, y = cuda.mapped_array(N, np.float32), cuda.mapped_array(N, np.float32)
+    x[:] = 1
+    with profile() as p:
+        double[4, 128](x, y)
+        cuda.synchronize()
+    assert [one.kind for one in p.timeline.items] == ["kernel", "wait"]
+    assert (y == 2).all()
 
 
 def test_a_profile_is_saved_with_its_folder(tmp_path):
@@ -199,17 +206,6 @@ def test_a_profile_is_saved_with_its_folder(tmp_path):
     assert p.save(tmp_path / "a" / "b" / "c.html").stat().st_size > 1000
     with pytest.raises(OSError, match="c.html"):
         p.save(tmp_path / "a" / "b" / "c.html" / "d.html")
-
-
-@simulated
-def test_zero_copy_has_no_copies():
-    x, y = cuda.mapped_array(N, np.float32), cuda.mapped_array(N, np.float32)
-    x[:] = 1
-    with profile() as p:
-        double[4, 128](x, y)
-        cuda.synchronize()
-    assert [one.kind for one in p.timeline.items] == ["kernel", "wait"]
-    assert (y == 2).all()
 
 
 @simulated

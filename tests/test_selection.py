@@ -38,7 +38,7 @@ def test_the_fastest_recorded_of_the_newest_run():
     assert selection.choose(half, [row(half, one.name, 9.0 - one.order) for one in alone]) is alone[-1]
 
 
-def test_a_layer_that_was_not_timed_gets_what_won_on_those_most_like_it():
+def test_layers_like_it_decide_for_one_that_was_not_timed_and_one_with_its_epilogue_before_others():
     first, *_, last = choices.takers(LAYER)
     wide, narrow = replace(LAYER, H=112, W=112), replace(LAYER, H=7, W=7)
     rows = [row(wide, first.name, 20.0), row(wide, last.name, 10.0)]
@@ -46,6 +46,15 @@ def test_a_layer_that_was_not_timed_gets_what_won_on_those_most_like_it():
     assert selection.choose(replace(LAYER, H=56, W=56), rows) is last
     assert selection.choose(replace(LAYER, H=8, W=8), rows) is first
     assert selection.choose(replace(LAYER, H=8, W=8), rows[::-1]) is first  # in whatever order
+    bare = replace(LAYER, bias=False, activation="none")
+    rows = [row(bare, first.name, 2.0), row(bare, last.name, 3.0)]
+    assert selection.choose(LAYER, rows) is first
+    assert selection.choose(LAYER, [*rows, row(LAYER, last.name, 5.0)]) is last
+    pair = Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True))
+    plain = Fused(bare, replace(pair.second, bias=False))
+    assert choices.fastest_row(pair, [row(plain, choices.takers(pair)[0].name, 4.0)]).time_us == 4.0
+    times = {LAYER: {first.id: 1.0, last.id: 2.0, "depthwise2d/forward/gone": 0.5}}
+    assert selection.choose(LAYER, [row(LAYER, last.name, 0.1)], times=times) is first
 
 
 @pytest.mark.parametrize("problem", [replace(LAYER, H=15, W=15), Fused(LAYER, Pointwise(1, 32, 64, 14, 14, "NHWC"))])
@@ -57,23 +66,6 @@ def test_a_stage_at_the_end_of_the_list_that_was_never_timed_changes_no_choice(p
     for order in ([*listed, late], [late, *listed], [late, *reversed(listed)]):
         monkeypatch.setattr(choices, "takers", lambda *_, order=order: tuple(order))
         assert selection.choose(problem) is before
-
-
-def test_a_row_that_differs_in_its_epilogue_counts_after_one_that_does_not():
-    first, *_, last = choices.takers(LAYER)
-    bare = replace(LAYER, bias=False, activation="none")
-    rows = [row(bare, first.name, 2.0), row(bare, last.name, 3.0)]
-    assert selection.choose(LAYER, rows) is first
-    assert selection.choose(LAYER, [*rows, row(LAYER, last.name, 5.0)]) is last
-    pair = Fused(LAYER, Pointwise(1, 32, 64, 14, 14, layout="NHWC", bias=True))
-    plain = Fused(bare, replace(pair.second, bias=False))
-    assert choices.fastest_row(pair, [row(plain, choices.takers(pair)[0].name, 4.0)]).time_us == 4.0
-
-
-def test_times_that_were_measured_here_come_first():
-    first, *_, last = choices.takers(LAYER)
-    times = {LAYER: {first.id: 1.0, last.id: 2.0, "depthwise2d/forward/gone": 0.5}}
-    assert selection.choose(LAYER, [row(LAYER, last.name, 0.1)], times=times) is first
 
 
 def times_of(made, alone=1.0, pair=1.0):
@@ -179,12 +171,15 @@ def test_a_network_runs_the_way_that_was_faster_as_a_whole(name, dtype, alone, t
         assert ("requested" in asked.why) == (pieces != found.pieces or not fuse)
 
 
-def test_the_newest_record_with_times_of_the_network_decides():
+def test_the_newest_record_of_these_very_layers_decides():
     made = network("mobilenet_v1", layout="NHWC")
     old = whole(made, 100.0, 90.0, 13, kernels=kernels_of(made))
     new = whole(made, 100.0, 110.0, 13, "2026-03-01T00:00:00+00:00", kernels=kernels_of(made))
     failed = whole(made, None, date="2026-04-01T00:00:00+00:00")
     assert selection.decide(made, runs=[old]).pairs and not selection.decide(made, runs=[old, new, failed]).pairs
+    assert selection.decide(cut(made, "3.pointwise"), runs=[new]).by != "network"
+    assert selection.decide(thin(made), runs=[new]).by == "prediction"
+    assert selection.decide(replace(made, name="of my own"), runs=[new]).by == "prediction"
 
 
 OTHERS = {
@@ -219,14 +214,6 @@ def test_without_a_record_of_the_whole_kernels_times_decide():
     # What was measured here comes before a record.
     slower = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
     assert selection.decide(made, runs=[slower], times=times_of(made, 1.0, 1.5)).pairs == 13
-
-
-def test_a_network_of_the_same_name_and_other_layers_has_no_record():
-    made = network("mobilenet_v1", layout="NHWC")
-    run = whole(made, 100.0, 110.0, 13, kernels=kernels_of(made))
-    assert selection.decide(cut(made, "3.pointwise"), runs=[run]).by != "network"
-    assert selection.decide(thin(made), runs=[run]).by == "prediction"
-    assert selection.decide(replace(made, name="of my own"), runs=[run]).by == "prediction"
 
 
 def recorded_networks():

@@ -1,4 +1,7 @@
-"""Pointwise layers with sparse filters: arrays and back, stages in every tile, wrong kernels, the roofline."""
+"""Pointwise layers with sparse filters: arrays and back, stages in every tile, wrong kernels, the roofline.
+
+Of wgmma_rows and tma also what goes from tile to tile of a block, and what the compiler makes of it.
+"""
 
 import itertools
 import re
@@ -7,24 +10,27 @@ from dataclasses import replace
 import edits
 import numpy as np
 import pytest
+from compiler import needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launched import counts, right_and_counted
+from launched import counts, launched, right_and_counted
 from mutated import judged, mutate
 from parts import most, part
 
+from dwlab import simt
+from dwlab.compiler import inspect
 from dwlab.gpu import target
 from dwlab.kernels import registry
 from dwlab.kernels.registry import StageError
-from dwlab.kernels.sparse import forward_2_columns, rows_tiles, tensor_tiles
+from dwlab.kernels.sparse import forward_2_columns, rows_tiles, tensor_tiles, tma_tiles, wgmma_rows_tiles
 from dwlab.kernels.tiling import gpu as gpus
 from dwlab.model import sparse as roof
 from dwlab.problems import ProblemError, layers, references
 from dwlab.problems.layers import Fused, Pointwise, SparsePointwise
 from dwlab.problems.sparsity import compress, dense_of, stored
 
-NAIVE, COLUMNS, TENSOR, ROWS, WGMMA_ROWS = (
-    registry.stage(f"sparse/forward/{name}") for name in ("naive", "columns", "tensor", "rows", "wgmma_rows")
+NAIVE, COLUMNS, TENSOR, ROWS, WGMMA_ROWS, TMA = (
+    registry.stage(f"sparse/forward/{name}") for name in "naive columns tensor rows wgmma_rows tma".split()
 )
 FORMS = st.one_of(
     st.sampled_from(["2:4", "1:2", "64:2:8", "64:2:16", "16:2:16"]),
@@ -139,15 +145,21 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
 
 @counts
 @pytest.mark.family(0.1)
-@pytest.mark.parametrize("steps", [1, 2])
-@pytest.mark.parametrize("shape", rows_tiles.SHAPES, ids=str)
-def test_every_tile_of_rows_is_right_and_counted(shape, steps):
+@pytest.mark.parametrize("more", [1, 2])
+@pytest.mark.parametrize(
+    ("stage", "tiles", "shape"),
+    [(ROWS, rows_tiles, one) for one in rows_tiles.SHAPES]
+    + [(WGMMA_ROWS, wgmma_rows_tiles, one) for one in wgmma_rows_tiles.SHAPES],
+    ids=lambda one: getattr(one, "name", str(one)),
+)
+def test_every_tile_of_rows_is_right_and_counted(stage, tiles, shape, more):
     """Maps of whole vectors of 8, 4 and 2 pixels; sums that end within a chunk; blocks of two images."""
     BM, BN, *_ = shape
-    k = rows_tiles.SHAPES.index(shape) + steps
+    k = tiles.SHAPES.index(shape) + more
     form = (f"{BN}:2:8", "2:4", f"{BN}:2:12")[k % 3]
-    layer = of(88, BN + 6, 1, BM // 2 + (8, 4, 2)[k % 3], form, N=3, residual=k % 2 == 0, layout="NCHW")
-    one = ROWS.with_config(rows_tiles.config_of(layer, *shape, steps, 2 + k % 3))
+    C, rest = (88, (more, 2 + k % 3)) if stage is ROWS else ((200, 30)[k % 2], (2 + k % 2, 2 * more - 1))
+    layer = of(C, BN + 6, 1, BM // 2 + (8, 4, 2)[k % 3], form, N=3, residual=k % 2 == 0, layout="NCHW")
+    one = stage.with_config(tiles.config_of(layer, *shape, *rest))
     assert right_and_counted(one, layer).bank_conflicts == 0
 
 
@@ -170,6 +182,149 @@ def test_tiles_of_multiply_adds_are_right_and_counted(shape):
     right_and_counted(one, layer)
 
 
+# ---- wgmma_rows and tma: tiles behind each other, slices, and what is compiled
+
+
+def boxes(layout, C, F, H, W, N=1, form="2:4", **more):
+    return SparsePointwise(N, C, F, H, W, layout, pattern=form, **more)
+
+
+def of_tma(layer, *config):
+    assert right_and_counted(TMA.with_config(tma_tiles.config_of(layer, *config)), layer).bank_conflicts == 0
+
+
+@counts
+@pytest.mark.family(0.1)
+@pytest.mark.parametrize("layout", layers.LAYOUTS)
+@pytest.mark.parametrize("shape", tma_tiles.SHAPES, ids=str)
+def test_every_tile_of_boxes_is_right_and_counted(shape, layout):
+    """Two images of a tile and 8 pixels more each, and of small tiles twice the tile's filters."""
+    BM, BN, _ = shape
+    filters = 2 * BN if BN <= 128 else BN
+    of_tma(boxes(layout, 192, filters, 1, BM + 8, 2, residual=True, bias=True, activation="relu6"), *shape, 2)
+
+
+@counts
+@pytest.mark.family(0.1)
+@pytest.mark.parametrize("layout", layers.LAYOUTS)
+@pytest.mark.parametrize(
+    ("sizes", "shape", "places", "groups", "slices"),
+    [
+        ((64, 64, 9, 40, 2), (64, 64, 64), 1, 1, 1), ((192, 64, 9, 40, 2), (64, 64, 64), 2, 4, 1),
+        ((192, 128, 3, 24, 3), (128, 128, 128), 3, 2, 1), ((128, 64, 5, 8, 5), (128, 64, 64), 5, 3, 1),
+        ((64, 128, 7, 56, 1), (64, 64, 64), 4, 9, 1), ((256, 64, 16, 17, 1), (64, 64, 64), 12, 5, 1),
+        ((128, 128, 5, 64), (128, 64, 64), 2, 1, 2), ((256, 128, 5, 64), (64, 64, 64), 4, 1, 2),
+        ((512, 128, 5, 64), (128, 128, 128), 6, 1, 2), ((384, 128, 5, 64), (64, 128, 64), 4, 1, 2),
+        ((768, 128, 5, 64), (256, 64, 256), 6, 1, 2),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_block_goes_from_tile_to_tile_and_slices_share_a_sum(sizes, shape, places, groups, slices, layout):
+    """Places that a tile's chunks fill once, more often, or not at all; a last block that has fewer tiles, or one."""
+    how = {"bias": sizes[0] > 64, "residual": sizes[0] > 128} if slices == 1 else {"bias": True, "activation": "relu"}
+    of_tma(boxes(layout, *sizes, **how), *shape, places, groups, slices)
+
+
+@counts
+@pytest.mark.parametrize("layout", layers.LAYOUTS)
+def test_every_tile_worth_a_look_is_right(layout):
+    """Of a layer of four chunks, whatever the configurations have: places, tiles a block, slices."""
+    layer = boxes(layout, 256, 192, 8, 40, bias=True)
+    found = list(tma_tiles.configs(layer.kernel_key, layer.N, gpus.Gpu((9, 0), 3, "a small one")))
+    assert {one.warps_k for one in found} == {1, 2} and max(one.groups for one in found) > 1
+    for config in part(f"tiles of sparse tma: {layout}", found, lambda one: [one.warps_k, f"{one.groups} tiles"], 0.01):
+        assert right_and_counted(TMA.with_config(config), layer).bank_conflicts == 0
+
+
+def behind_each_other(id):
+    """(layer, tile): tiles behind each other or in slices. Of wgmma_rows two groups of 128 pixels a tile, and two tiles
+    a block, the last block's one: those that the judge has are smaller. Of the others all tiles are whole, and copies
+    have no condition; the last has one chunk a tile."""
+    if id == TMA.id:
+        for layout, C, how in itertools.product(layers.LAYOUTS, (384, 128), ((3, 1), (1, 2))):
+            layer = boxes(layout, C, 64, 4, 80)
+            yield layer, tma_tiles.config_of(layer, 64, 64, 64, 4, *how)
+    else:
+        for C, pixels in ((136, 640), (512, 768), (128, 768)):
+            layer = boxes("NCHW", C, 64, 1, pixels, form="64:2:8", bias=True)
+            yield layer, wgmma_rows_tiles.config_of(layer, 256, 64, 128, 3, 2)
+
+
+EDITS = edits.sparse("(tma|wgmma_rows):tiles")
+
+
+@counts
+@pytest.mark.parametrize("edit", EDITS, ids=[one[1].strip()[:30] for one in EDITS])
+def test_no_wrong_way_from_tile_to_tile_is_right(edit):
+    """A deadlock, a race or a wrong sum."""
+    mutant = mutate(*edit)
+
+    def passes(layer, config):
+        try:
+            return launched(mutant.with_config(config), layer)[0] <= 1
+        except simt.SimtError:
+            return False
+
+    assert not all(passes(*one) for one in behind_each_other(mutant.id))  # up to the first that is wrong
+
+
+@counts
+def test_one_place_for_several_chunks_is_a_deadlock():
+    layer = boxes("NHWC", 128, 64, 8, 8)
+    with pytest.raises(simt.UnsupportedError, match="waits for the end of phase 1"):
+        launched(TMA.with_config(tma_tiles.config_of(layer, 64, 64, 64, 1)), layer)
+
+
+@pytest.mark.parametrize(
+    ("stage", "tiles", "form", "F", "most"),
+    [(TMA, tma_tiles, "2:4", *one) for one in ((64, 64), (192, 192), (256, 256), (320, 64), (1024, 256))]
+    + [
+        (WGMMA_ROWS, wgmma_rows_tiles, *one)
+        for one in (("2:4", 512, 256), ("64:2:16", 512, 64), ("128:2:16", 512, 128))
+    ],
+)
+def test_tiles_of_a_layer_fit_and_are_of_its_filters_and_pattern(stage, tiles, form, F, most):
+    layer = boxes("NCHW", 1024, F, 64, 64, form=form)
+    found = list(tiles.configs(layer.kernel_key, 1, gpus.H200))
+    assert max(one.block_n for one in found) == most and stage.config(layer) in found
+    assert {one.groups > 1 for one in found} == {True, False} or stage is TMA
+    for one in found:
+        resident = gpus.H200.blocks_per_sm(tiles.resources(layer.kernel_key, one))
+        assert resident or stage is not TMA and one != stage.config(layer)
+        if stage is TMA:
+            assert F % one.block_n == 0
+            assert one.groups == 1 or stage.with_config(one).launch(layer).blocks <= resident * 132
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("stage", "tiles", "how", "shape"),
+    [
+        *itertools.product([TMA], [tma_tiles], itertools.product(layers.LAYOUTS, [(4, 1, 1), (4, 3, 1), (4, 1, 2)]),
+                           tma_tiles.SHAPES[::3]),
+        *itertools.product([WGMMA_ROWS], [wgmma_rows_tiles], itertools.product(["128:2:16", "2:4"], [(3, 1), (3, 3)]),
+                           wgmma_rows_tiles.SHAPES[::3]),
+    ],
+    ids=lambda one: getattr(one, "name", str(one)),
+)  # fmt: skip
+def test_every_few_tiles_keep_their_sums_in_registers(stage, tiles, how, shape):
+    kind, config = how
+    layer = boxes(kind, 4096, 1536, 128, 64) if stage is TMA else boxes("NCHW", 4096, 1024, 128, 64, form=kind)
+    config = tiles.config_of(layer, *shape, *config)
+    if stage is TMA and tiles.most_registers(config) < shape[2] // 2 + tiles.OTHERS:
+        pytest.skip("no tile worth a look: its sums do not fit")
+    made = inspect.compile(stage.with_config(config), problem=layer, cc="9.0")
+    assert made.spill_stores == made.spill_loads == made.float64_instructions == 0
+    assert f"HGMMA.SP.64x{shape[2]}x32.F32" in made.opcodes
+    if stage is TMA:
+        assert made.opcodes["UTMALDG.4D"] >= 3
+    else:  # as many blocks as they say
+        assert made.registers <= tiles.most_registers(tiles.layout_of(layer.kernel_key, 1, config))
+
+
+# ---- what they take, wrong kernels, the roofline
+
+
 def test_stages_say_what_they_do_not_take():
     for stage in (COLUMNS, TENSOR):
         assert "not for these sizes" in stage.why_not(of(28, 6, 2, 2, "3:2:7"))  # 3 filters fill no tile
@@ -185,6 +340,13 @@ def test_stages_say_what_they_do_not_take():
             ROWS.launch(replace(of(64, 64, 2, 2, "2:4", layout="NCHW"), **changes))
     assert not WGMMA_ROWS.supports(of(64, 64, 2, 2, "32:2:8", layout="NCHW"), (9, 0))  # of 64 filters
     assert "9.0 alone" in WGMMA_ROWS.lacks("float16", (10, 0))
+    assert list(wgmma_rows_tiles.configs(boxes("NCHW", 64, 64, 1, 8, form="32:2:8").kernel_key, 1, gpus.H200)) == []
+    for layout, *sizes, form, taken in (
+        ("NCHW", 64, 64, 2, 4, "2:4", True), ("NCHW", 64, 64, 2, 3, "2:4", False), ("NHWC", 64, 64, 1, 1, "2:4", True),
+        ("NHWC", 96, 64, 8, 8, "2:4", False), ("NHWC", 64, 96, 8, 8, "2:4", False),
+        ("NCHW", 64, 64, 8, 8, "64:2:8", False), ("NHWC", 64, 64, 8, 8, "1:2", True),
+    ):  # fmt: skip
+        assert (TMA.why_not(boxes(layout, *sizes, form=form), gpus.H200) == "") == taken, (layout, sizes, form)
 
 
 @pytest.mark.parametrize("form", ["2:4", "64:2:16"])

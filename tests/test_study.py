@@ -118,7 +118,7 @@ def test_several_problems_each_have_their_own_buffers_naive_and_table():
     assert all(str(shape) in made.table() for shape in shapes)
 
 
-def test_what_is_written_is_what_was_measured(tmp_path):
+def test_what_is_written_is_what_was_measured_counters_of_the_hardware_too(tmp_path):
     made = whole()
     run = records.read_run(made.write(tmp_path / "run.json"))
     assert [dataclasses.replace(row, file="") for row in run.measurements] == list(map(written, made.measurements()))
@@ -126,6 +126,10 @@ def test_what_is_written_is_what_was_measured(tmp_path):
     assert run.ceilings["copy_gbps"] == 4000.0 and run.machine["sms"] == 132
     assert len(run.peers) == 3
     assert run.measurements[0].kernel_sha256 == registry.stage("depthwise1d/forward/naive").digest
+    assert len(made.counters) == 2 * len(made.rows)  # at the measured shape and at the one that the interpreter counted
+    assert {one["problem"]["B"] for one in made.counters} == {PAPER.B, problems.SMALL.B}
+    assert "counted by the hardware" in made.table()
+    assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
 
 
 def test_what_got_slower_than_an_earlier_run_is_named(tmp_path, run, monkeypatch):
@@ -144,15 +148,6 @@ def test_what_got_slower_than_an_earlier_run_is_named(tmp_path, run, monkeypatch
     status, _, err = run("study", "--against", str(tmp_path / "run.json"))
     assert status == 1 and "slower: depthwise1d/forward/shared" in err
     assert run("study", "--against", str(tmp_path / "run.json"), "--tolerance", "25")[0] == 0
-
-
-def test_the_hardwares_counters_are_kept_shown_and_recorded(tmp_path):
-    made = whole()
-    assert len(made.counters) == 2 * len(made.rows)  # at the measured shape and at the one that the interpreter counted
-    assert {one["problem"]["B"] for one in made.counters} == {PAPER.B, problems.SMALL.B}
-    assert "counted by the hardware" in made.table()
-    run = records.read_run(made.write(tmp_path / "run.json"))
-    assert [dict(one) for one in run.counters] == json.loads(json.dumps(made.counters))
 
 
 def test_where_counters_cannot_be_read_the_study_says_why_and_goes_on(tmp_path):
@@ -383,16 +378,12 @@ def test_of_a_large_map_some_rows_are_checked_the_first_and_the_last_among_them(
         assert study.spot_check(problem, "forward", inputs, name, wrong).startswith(f"y{list(at)} is ")
 
 
-def test_a_reversed_filter_and_a_wrong_shape_are_found():
+def test_a_reversed_filter_a_wrong_shape_and_tf32s_accuracy_are_found():
     inputs, name, values = solved()
     flipped = dict(inputs, w=inputs["w"][:, ::-1].copy())
     for relative in (None, 1e-5):
         assert study.spot_check(SPOT, "forward", flipped, name, values, relative) != ""
     assert "has shape (40, 9, 30)" in study.spot_check(SPOT, "forward", inputs, name, values[:, :, :-1])
-
-
-def test_tf32_accuracy_is_not_good_enough_for_a_peer():
-    inputs, name, values = solved()
     # TF32 keeps 10 bits of the significand: products are off by about 2**-11 each.
     rough = {key: (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for key, array in inputs.items()}
     less = references.reference(SPOT, "forward", rough)["y"].astype(np.float32)

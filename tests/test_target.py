@@ -49,12 +49,9 @@ def test_what_cannot_be_had_is_said_with_what_to_do():
             target.decide("cuda", problem)
 
 
-def test_no_usable_driver_is_the_problem():
+def test_no_usable_driver_is_the_problem_and_without_numba_cuda_its_extra_is_named(monkeypatch):
     assert target.gpu_problem(driver.Driver()) == "no NVIDIA driver is installed"
     assert target.gpu_problem(a_driver(devices=(), problem="the driver sees no GPU")) == "the driver sees no GPU"
-
-
-def test_numba_cuda_not_installed_names_the_extra_for_this_driver(monkeypatch):
     monkeypatch.setattr(target.importlib.util, "find_spec", lambda name: None)
     assert "gpu-cu13" in target.gpu_problem(a_driver())
     assert "gpu-cu12" in target.gpu_problem(a_driver(cuda=(12, 4)))
@@ -100,14 +97,11 @@ def test_the_simulator_variable_counts_before_numba_is_imported(monkeypatch, val
         assert target.cuda_simulator_on() is bool(imported)
 
 
-def test_the_banner_of_the_laptop_says_that_nothing_is_timed(monkeypatch):
+def test_the_banner_of_the_laptop_says_that_nothing_is_timed_and_that_of_a_gpu_names_it(monkeypatch):
     monkeypatch.setattr(target, "_decided", target.Target("simulated", "the driver sees no GPU"))
     text = repr(target.banner())
     assert text.startswith(f"dwlab {dwlab.__version__} · simulated: the driver sees no GPU\n")
     assert "Nothing is timed here" in text
-
-
-def test_the_banner_of_a_gpu_names_it(monkeypatch):
     monkeypatch.setattr(target, "_decided", target.Target("gpu", ""))
     monkeypatch.setattr(driver, "query", a_driver)
     monkeypatch.setattr(target.importlib.metadata, "version", lambda name: {"numba-cuda": "0.30.4"}[name])

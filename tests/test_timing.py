@@ -35,10 +35,12 @@ def test_without_graphs_a_short_kernel_is_timed_by_events_and_says_so():
     assert timed.median_us == pytest.approx(20, rel=0.01)  # the host's time, which is why the note is there
 
 
-def test_compilation_in_the_first_launch_is_not_measured():
+def test_compilation_in_the_first_launch_and_one_slow_round_do_not_count():
     gpu = FakeGpu(lambda run: 900_000 if run == 0 else 100)
     timed = time_launches(launch, clock=gpu)
     assert timed.p90_us == pytest.approx(100)
+    slow = FakeGpu(lambda run: 50_000 if run == 20 else 10_000)
+    assert time_launches(launch, rounds=15, min_seconds=0.0, clock=slow).median_us == pytest.approx(10_000)
 
 
 def test_each_function_of_a_sequence_is_warmed_up_and_launched_equally_often():
@@ -59,11 +61,6 @@ def test_median_and_percentiles_are_those_of_the_rounds():
     assert timed.launches == 1 and timed.rounds == 11
     assert 10_000 <= timed.p10_us < timed.median_us < timed.p90_us <= 11_000
     assert timed.spread == pytest.approx((timed.p90_us - timed.p10_us) / timed.median_us)
-
-
-def test_one_slow_round_does_not_move_the_median():
-    gpu = FakeGpu(lambda run: 50_000 if run == 20 else 10_000)
-    assert time_launches(launch, rounds=15, min_seconds=0.0, clock=gpu).median_us == pytest.approx(10_000)
 
 
 @pytest.mark.parametrize("disturbed, turns", [(0, 1), (8, 2), (10**9, timing.ATTEMPTS)])
@@ -140,7 +137,7 @@ def test_simulated_mode_has_no_time_and_says_where_times_are():
     assert launches == []
 
 
-def test_sets_of_buffers_exceed_the_cache():
+def test_sets_of_buffers_exceed_the_cache_and_its_state_is_said_as_it_is():
     l2 = 60_000_000
     assert timing.sets_for(805_000_000, l2) == 1
     assert timing.sets_for(10_000_000, l2) * 10_000_000 >= 3 * l2
@@ -148,10 +145,6 @@ def test_sets_of_buffers_exceed_the_cache():
     assert timing.sets_for(100, 0) == 1
     with pytest.raises(TimingError, match="0 bytes"):
         timing.sets_for(0, l2)
-
-
-def test_the_cache_state_is_said_as_it_is():
-    l2 = 60_000_000
     assert timing.cache_state(805_000_000, l2) == "cold: 805.0 MB, 13.4 times the L2"
     assert timing.cache_state(10_000_000, l2, 18) == "cold: 180.0 MB in 18 sets, 3.0 times the L2"
     assert timing.cache_state(1_000_000, l2).startswith("warm: 1.0 MB, 0.02 times")

@@ -47,11 +47,6 @@ def assert_right(problem, tensors, **got):
         assert (error <= allowed_error(problem, path, inputs)[name]).all(), name
 
 
-def best_backward(problem):
-    """The ids that a call for both gradients starts if nothing is said."""
-    return [one.id for one in dispatch.launches(problem, "backward")]
-
-
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_value_and_gradients_are_right(problem):
     x, w, dy = tensors_of(problem)
@@ -89,12 +84,12 @@ def test_a_stage_by_its_path(one, started):
     if one.path == "backward":
         assert started == [ids["forward"], ids["backward"]]
     elif one.path == "forward":
-        assert started == [ids["forward"], *best_backward(WIDE)]
+        assert started == [ids["forward"], *(each.id for each in dispatch.launches(WIDE, "backward"))]
     else:
         assert started == [ids["forward"], ids["input_grad"], ids["weight_grad"]]
 
 
-def test_only_the_gradients_that_are_needed_are_computed(started):
+def test_only_the_gradients_that_are_needed_are_computed_and_they_arrive_in_any_layout(started):
     x, w, dy = tensors_of(ODD)
     best = {path: dispatch.best(ODD, path).id for path in ("forward", "input_grad", "weight_grad")}
     depthwise_conv1d(x, w.detach(), "same").backward(dy)
@@ -104,9 +99,6 @@ def test_only_the_gradients_that_are_needed_are_computed(started):
     assert not depthwise_conv1d(x.detach(), w.detach(), "same").requires_grad
     with torch.no_grad():
         assert not depthwise_conv1d(x, w, "same").requires_grad
-
-
-def test_gradients_that_arrive_in_any_layout():
     x, w, dy = tensors_of(ODD)
     depthwise_conv1d(x, w, "same").sum().backward()  # one element, repeated
     assert_right(ODD, (x, w, torch.ones_like(x)), dx=x.grad, dw=w.grad)
@@ -181,17 +173,13 @@ def test_no_rows_no_result():
     assert empty.grad.shape == empty.shape and not w.grad.any()
 
 
-def test_dispatch_writes_into_the_tensors_that_are_given():
+def test_dispatch_writes_into_the_tensors_that_are_given_and_autograd_knows_it():
     x, w, dy = tensors_of(ODD, grad=False)
     dx, dw = torch.full_like(x, torch.nan), torch.full_like(w, torch.nan)
     places = dx.data_ptr(), dw.data_ptr()
     got = dispatch.backward(dy, x, w, padding="same", dx=dx, dw=dw)
     assert got[0] is dx and got[1] is dw and (dx.data_ptr(), dw.data_ptr()) == places
     assert_right(ODD, (x, w, dy), dx=dx, dw=dw)
-
-
-def test_autograd_knows_that_a_given_tensor_was_written():
-    x, w, dy = tensors_of(ODD, grad=False)
     factor = torch.ones_like(x, requires_grad=True)
     loss = (factor * dy).sum()  # needs dy again, for factor's gradient
     dispatch.forward(x, w, padding="same", y=dy)

@@ -58,13 +58,18 @@ def test_formulas_at_the_papers_shape(one):
     assert traffic.store_sectors >= 16384 * 128 * 48 // 8
 
 
-def test_the_papers_shape_gets_less_from_stage_to_stage_until_the_filter_is_copied():
+@pytest.mark.parametrize(
+    "path, less, least, most", [("forward", 4, 80, 1.15), ("input_grad", 3, 50, 1.6), ("weight_grad", 3, 50, 1.6)]
+)
+def test_the_papers_shape_gets_less_from_stage_to_stage_until_the_filter_is_copied(path, less, least, most):
     names = "naive", "coalesced", "shared", "warp_tiled"
-    naive, coalesced, shared, warp = (stage(f"depthwise1d/forward/{name}").traffic(PAPER) for name in names)
-    assert naive.bytes_moved > 4 * coalesced.bytes_moved > 80 * shared.bytes_moved
-    # warp_tiled copies the filter for each row: 6 sectors more a row than shared, at most.
-    assert 0 < warp.load_sectors - shared.load_sectors < 6 * 16384 * 128
-    assert shared.bytes_moved < 1.15 * PAPER.compulsory_bytes("forward")
+    naive, coalesced, shared, warp = (stage(f"depthwise1d/{path}/{name}").traffic(PAPER) for name in names)
+    assert naive.bytes_moved > less * coalesced.bytes_moved > least * shared.bytes_moved
+    assert shared.bytes_moved < most * PAPER.compulsory_bytes(path)
+    if path == "forward":  # warp_tiled copies the filter for each row: 6 sectors more a row than shared, at most
+        assert 0 < warp.load_sectors - shared.load_sectors < 6 * 16384 * 128
+    else:
+        assert warp.bytes_moved < most * PAPER.compulsory_bytes(path)
 
 
 def test_a_wrong_formula_is_told_and_an_estimate_is_not():

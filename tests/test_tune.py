@@ -64,14 +64,10 @@ def key(**changes):
     return replace(Key(*gpu, SUBJECT.digest, SPACE.digest, TENSOR, str(LAYER), "float32"), **changes)
 
 
-def made_up(place):
-    """µs of a candidate: the last but one is the fastest."""
-    return 5.0 if place == len(SPACE) - 2 else 10.0 + place
-
-
 def sweep_of(path, **changes):
-    """A whole sweep as `tune` keeps it: made up times of the tensor kernel's tiles."""
-    tried = [Tried(one, times_us=(made_up(i),) * 4) for i, one in enumerate(SPACE.candidates)]
+    """A whole sweep as `tune` keeps it: made up times of the tensor kernel's tiles, the last but one the fastest."""
+    us = [5.0 if i == len(SPACE) - 2 else 10.0 + i for i in range(len(SPACE))]
+    tried = [Tried(one, times_us=(us[i],) * 4) for i, one in enumerate(SPACE.candidates)]
     found = search.search(
         SPACE, replay.Sweep(SPACE, tried), strategies.exhaustive, journal=Journal(path), key=key(**changes)
     )
@@ -523,22 +519,17 @@ def test_a_packed_journal_has_the_name_of_its_file_too(tmp_path):
 
 
 def test_transposed_arrays_are_arrays():
-    def added(x, w, y):
-        y += x @ w.T
-
     def make(candidate):
         @cuda.jit
-        def adds(x, w, y):
+        def doubles(x, y):
             i, j = cuda.grid(2)
             if i < y.shape[0] and j < y.shape[1]:
-                for k in range(x.shape[1]):
-                    y[i, j] += x[i, k] * w[j, k]
+                y[i, j] = 2 * x[i, j]
 
-        return adds, (1, 1), (candidate["block"], 8)
+        return doubles, (1, 1), (candidate["block"], 8)
 
-    rng = np.random.default_rng(0)
-    x, w, y = (rng.standard_normal(size).astype(np.float32) for size in ((4, 8), (4, 8), (8, 8)))
-    found = tune(make, {"block": (8, 16)}, reference=added, args=(x.T, w.T, y.T))
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    found = tune(make, {"block": (8, 16)}, reference=doubled, args=(x.T, np.zeros_like(x).T))
     assert [one.state for one in found.tried.values()] == ["correct", "correct"]
 
 
@@ -990,14 +981,17 @@ def test_layers_of_every_kind_are_swept_and_a_sparse_one_in_each_way_to_store_it
         assert layer[-2].pattern == "2:4" and len({(one.N, one.C, one.F, one.layout) for one in layer}) == 1
 
 
+def plans(networks, dtypes, *paths, others=None, **more):
+    """Sweeps of networks' layers on an H200, and of others."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"NETWORKS": networks, "DTYPES": dtypes, "LAYERS": others or {}}.items():
+            patch.setattr(sweep, name, value)
+        return sweep.planned(gpus.H200, 1, *paths, **more)
+
+
 @pytest.fixture(scope="module")
 def planned():
-    """Sweeps of one network."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
-        patch.setattr(sweep, "DTYPES", ("float32",))
-        patch.setattr(sweep, "LAYERS", {})
-        return sweep.planned(gpus.H200, 1)
+    return plans(("mobilenet_v2",), ("float32",))
 
 
 def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
@@ -1006,9 +1000,9 @@ def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
         path = space.subject(f"{one.problem.op}/{one.subject.path}")
         assert one.subject.is_stage == (len(path.space(one.problem, gpus.H200)) > sweep.LARGEST)
     assert {one.subject.is_stage for one in planned} == {True, False}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2",))
-        options = sweep.planned(gpus.H200, 1, ("pointwise/forward", "fused/dwpw"), options=True)
+    options = plans(
+        ("mobilenet_v2",), sweep.DTYPES, ("pointwise/forward", "fused/dwpw"), others=sweep.LAYERS, options=True
+    )
     assert options and all(len(one.space) >= 28 and one.subject.has_options for one in options)
     for one in options:
         path, stage = one.subject.path, one.subject.id.removesuffix(tuned.OPTIONS)
@@ -1019,14 +1013,10 @@ def test_a_path_is_swept_where_it_has_few_candidates_else_a_stage(planned):
 @pytest.fixture(scope="module")
 def fused():
     """Sweeps of fused layers, as they are planned, by their path."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "NETWORKS", ("mobilenet_v2", "proxylessnas"))
-        patch.setattr(sweep, "DTYPES", ("float16",))
-        patch.setattr(sweep, "LAYERS", {})
-        found = {}
-        for task in sweep.planned(gpus.H200, 1, ("fused/dwpw", "fused/pwpw")):
-            found.setdefault(task.subject.path, []).append(task)
-        return found
+    found = {}
+    for task in plans(("mobilenet_v2", "proxylessnas"), ("float16",), ("fused/dwpw", "fused/pwpw")):
+        found.setdefault(task.subject.path, []).append(task)
+    return found
 
 
 def test_of_a_space_too_large_to_be_tried_whole_the_nearest_to_the_shipped_tile_are(fused):

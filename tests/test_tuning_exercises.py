@@ -14,16 +14,11 @@ from dwlab.tuning.worker import Inline
 pytestmark = needs_solutions
 
 
-def module(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "solutions" / f"{name}.py")
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
 @pytest.mark.parametrize("R, n", [(6, 12), (4, 97), (5, 96)])
 def test_a_candidate_of_the_trap_is_right_where_the_judge_says_so(R, n):
-    trap = module("41_1_trap")
+    spec = importlib.util.spec_from_file_location("trap", ROOT / "solutions" / "41_1_trap.py")
+    trap = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(trap)
     x = np.random.default_rng(R).standard_normal(R * n).astype(np.float32)
 
     def reference(x, y):

@@ -1,7 +1,8 @@
-"""Products of a warp group: what they compute, which mistakes are found, and the stage that is made of them."""
+"""Products of a warp group, sparse ones too: what they compute, which mistakes are found, stages made of them."""
 
 import functools
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from dwlab.kernels import registry
 from dwlab.kernels.parts import group_epilogue, ptx, swizzle
 from dwlab.kernels.pointwise import wgmma_tiles
 from dwlab.kernels.tiling import gpu as gpus
-from dwlab.problems.layers import Pointwise
+from dwlab.problems.layers import Pointwise, SparsePointwise
+from dwlab.problems.sparsity import compress
 from dwlab.simt.cost import cost
 from dwlab.target import cuda
 
@@ -26,30 +28,36 @@ pytestmark = pytest.mark.family(0.05)  # tests/parts.py
 WGMMA = registry.stage("pointwise/forward/wgmma")
 TMA = registry.stage("pointwise/forward/tma")  # the same products, of boxes: tests/test_tma.py
 both = pytest.mark.parametrize("stage", [WGMMA, TMA], ids=lambda one: one.name)
-LINES, N, GROUPS = 64, 24, 2
-SUMS, A_WORDS, B_WORDS = N // 2, GROUPS * LINES * 32, N * 32
-place = swizzle.place(32)
+LINES, N, GROUPS, CHUNKS = 64, 24, 2, 3
+SUMS, B_WORDS, SHARED = N // 2, N * 32, 4 * (GROUPS * LINES * 32 + N * 32)
+place, place_sparse = swizzle.place(32), swizzle.place(16)
 
 
 @functools.cache
-def product(mistake="", dtype="float16"):
-    """A kernel of two warp groups: y[group] (64, N) = a[group] (64, 64) b (N, 64)^T + 1, a and b words; one mistake."""
-    started = ptx.wgmma_f16 if dtype == "float16" else ptx.wgmma_bf16
+def product(mistake="", kind="float16"):
+    """A kernel of two warp groups: y[group] (64, N) = a[group] (64, 64) b (N, 64)^T + 1, a and b words; one mistake.
+
+    Of kind "sparse" a is float16 in 2:4.
+    """
+    started = ptx.wgmma_bf16 if kind == "bfloat16" else ptx.wgmma_f16
+    SPARSE, EACH = kind == "sparse", 16 if kind == "sparse" else 32
+    A_WORDS, place_a = GROUPS * LINES * EACH, place_sparse if kind == "sparse" else place
     FENCE_ASYNC, BARRIER, FENCE = mistake != "fence_async", mistake != "barrier", mistake != "fence"
-    COMMIT, WAIT, EARLY, LATE = mistake != "commit", mistake != "wait", mistake == "early", mistake == "late"
-    SHIFT, ABSENT = 4 if mistake == "aligned" else 0, mistake == "absent"
-    OVER = A_WORDS if mistake == "outside" else 0
+    COMMIT, LEFT, EARLY, LATE = mistake != "commit", int(mistake == "wait"), mistake == "early", mistake == "late"
+    SHIFT, B_SHIFT, ABSENT = 4 if mistake == "aligned" else 0, 8 if mistake == "b" else 0, mistake == "absent"
+    OVER = SHARED if mistake == "outside" else 0
 
     @cuda.jit
-    def multiply(a, b, y):
+    def multiply(a, b, metadata, y):
         shared = cuda.shared.array(0, float32, 1024)
         acc = cuda.local.array(SUMS, float32)
         thread = uint32(cuda.threadIdx.x)
         group, warp, lane = uint32(thread // 128), uint32(thread // 32 % 4), uint32(thread % 32)
+        places = metadata[thread]
         for i in range(SUMS):
             acc[i] = float32(1)
         for i in range(thread, A_WORDS, GROUPS * 128):
-            shared[place(uint32(i // 32), uint32(i % 32))] = a[i]
+            shared[place_a(uint32(i // EACH), uint32(i % EACH))] = a[i]
         for i in range(thread, B_WORDS, GROUPS * 128):
             shared[uint32(A_WORDS + place(uint32(i // 32), uint32(i % 32)))] = b[i]
         if FENCE_ASYNC:
@@ -58,8 +66,11 @@ def product(mistake="", dtype="float16"):
             cuda.syncthreads()
         if FENCE:
             ptx.wgmma_fence(acc, N)
-        a0, b0 = uint32(group * (LINES * 32) + uint32(SHIFT)), uint32(A_WORDS + OVER)
-        if not ABSENT or thread != uint32(133):
+        a0, b0 = uint32(group * (LINES * EACH) + uint32(SHIFT)), uint32(A_WORDS + OVER + B_SHIFT)
+        if SPARSE:
+            ptx.wgmma_sp_f16(acc, N, shared, a0, b0, places, 0)
+            ptx.wgmma_sp_f16(acc, N, shared, uint32(a0 + uint32(8)), uint32(b0 + uint32(16)), places, 1)
+        elif not ABSENT or thread != uint32(133):
             for k in range(4):
                 started(acc, N, shared, uint32(a0 + uint32(8 * k)), uint32(b0 + uint32(8 * k)))
         if COMMIT:
@@ -69,10 +80,10 @@ def product(mistake="", dtype="float16"):
         if LATE:
             cuda.syncthreads()
             shared[uint32(A_WORDS + thread)] = float32(0)
-        if WAIT:
-            ptx.wgmma_wait(acc, N, 0)
+        if SPARSE:
+            ptx.wgmma_sp_wait(acc, N, 0, places, places)
         else:
-            ptx.wgmma_wait(acc, N, 1)
+            ptx.wgmma_wait(acc, N, LEFT)
         for j in range(N // 8):
             for c in range(4):
                 row = uint32(warp * 16 + lane // 4 + uint32(8 * (c // 2)))
@@ -82,61 +93,102 @@ def product(mistake="", dtype="float16"):
     return multiply
 
 
-def example(dtype="float16", seed=0):
-    """(a, b as words, y of NaN, what is wanted in float64)."""
-    rng = np.random.default_rng(seed)
-    (a, a_words), (b, b_words) = (operands(dtype, rng, (lines, 64)) for lines in (GROUPS * LINES, N))
+def registers(words):
+    """(rows, 4 words of 16 bits) -> int32, one a thread: words 0 and 1 of two rows in a four's first lanes, then 2, 3.
+
+    Row 16 i + g of words is the lower half of lanes 4 g to 4 g + 3 of warp i, row 16 i + g + 8 the upper.
+    """
+    two = words.astype(np.uint32).reshape(-1, 2, 8, 4)
+    return np.ascontiguousarray(two[:, 0] | two[:, 1] << 16).reshape(-1).view(np.int32)
+
+
+def example(kind="float16", seed=0):
+    """(a, b as words, metadata of each thread, y of NaN, what is wanted in float64)."""
+    rng, places = np.random.default_rng(seed), np.zeros(GROUPS * 128, np.int32)
+    if kind == "sparse":
+        found = compress(rng.standard_normal((GROUPS * LINES, 64)).astype(np.float16), "2:4")
+        a, a_words, places = (
+            found.dense().astype(np.float64),
+            found.values.view(np.float32),
+            registers(found.metadata()),
+        )
+    else:
+        a, a_words = operands(kind, rng, (GROUPS * LINES, 64))
+    b, b_words = operands("float16" if kind == "sparse" else kind, rng, (N, 64))
     wanted = (a @ b.T).reshape(GROUPS, LINES, N) + 1
-    return a_words.reshape(-1), b_words.reshape(-1), np.full(wanted.shape, np.nan, np.float32), wanted
+    return a_words.reshape(-1), b_words.reshape(-1), places, np.full(wanted.shape, np.nan, np.float32), wanted
 
 
-SHARED = 4 * (A_WORDS + B_WORDS)
+def xrayed(mistake="", kind="float16", threads=GROUPS * 128, **more):
+    *args, _ = example(kind)
+    return simt.xray(product(mistake, kind), 1, threads, *args, shared_bytes=SHARED, **more)
 
 
 @hopper
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_it_is_the_product_sums_lie_as_mma_leaves_them_and_nothing_else_is_wrong(dtype):
-    a, b, y, wanted = example(dtype)
-    product("", dtype)[1, GROUPS * 128, 0, SHARED](a, b, y)
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "sparse"])
+def test_it_is_the_product_sums_lie_as_mma_leaves_them_and_nothing_else_is_wrong(kind):
+    *args, y, wanted = example(kind)
+    product("", kind)[1, GROUPS * 128, 0, SHARED](*args, y)
     np.testing.assert_allclose(y, wanted, rtol=0, atol=64 * 8 * 2**-23)
+    kept = 32 if kind == "sparse" else 64
+    assert kind != "sparse" or len(np.unique(args[-1] & 15)) == 6  # all codes
     if target.mode == "simulated":
-        report = simt.xray(product("", dtype), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED)
-        assert report.hazards == () and report.totals.flops == 2 * GROUPS * LINES * N * 64
-        counted = cost(product("", dtype), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED)
-        assert counted.tensor == GROUPS * 4 * (64 // 16) * (N // 8)  # as many mma.sync of 16 x 8 x 16
+        report = xrayed("", kind)
+        assert report.hazards == () and report.totals.flops == 2 * GROUPS * LINES * N * kept
+        counted = cost(product("", kind), 1, GROUPS * 128, *args, y, shared_bytes=SHARED)
+        assert counted.tensor == GROUPS * 4 * (kept // 16) * (N // 8)  # as many mma.sync of 16 x 8 x 16, or mma.sp
+
+
+@hopper
+def test_what_is_not_kept_is_not_looked_at():
+    a, b, _, y, _ = example("sparse")
+    b = b.view(np.float16).reshape(N, 64).copy()
+    words = np.full((GROUPS * LINES, 4), 0xD4D4, np.uint16)  # places 0 and 1, places 1 and 3
+    for k in (2, 3, 4, 6):
+        b[:, k::8] = np.nan
+    product("", "sparse")[1, GROUPS * 128, 0, SHARED](a, b.view(np.float32).reshape(-1), registers(words), y)
+    assert np.isfinite(y).all()
+    words[17] = 0xD9D9  # row 17 of the first group looks at place 2 of a group of which it must not
+    product("", "sparse")[1, GROUPS * 128, 0, SHARED](a, b.view(np.float32).reshape(-1), registers(words), y)
+    assert np.isnan(y[0, 17]).all() and np.isfinite(np.delete(y[0], 17, 0)).all() and np.isfinite(y[1]).all()
 
 
 @counts
 @pytest.mark.parametrize(
-    ("mistake", "kind", "says"),
+    ("mistake", "kind", "says", "of"),
     [
-        ("fence_async", "race", "with no ptx.fence_async() between that and the barrier"),
-        ("barrier", "race", "it takes cuda.syncthreads()"),
-        ("fence", "race", "with no ptx.wgmma_fence(acc, …) since"),
-        ("commit", "race", "it takes ptx.wgmma_commit() and ptx.wgmma_wait(acc, …, 0) first"),
-        ("wait", "race", "touches acc while the product of line"),
-        ("early", "race", "touches acc while the product of line"),
-        ("late", "race", "may still read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())"),
-        ("aligned", "misaligned", "index 4 in thread 0"),
-        ("outside", "out of bounds", "24 lines of 32 words from element"),
-        ("absent", "inactive lane", "takes all 128 threads of a warp group, and thread 133 of block 0 is not here"),
+        ("fence_async", "race", "with no ptx.fence_async() between that and the barrier", "float16"),
+        ("barrier", "race", "it takes cuda.syncthreads()", "float16"),
+        ("fence", "race", "with no ptx.wgmma_fence(acc, …) since", "float16"),
+        ("commit", "race", "it takes ptx.wgmma_commit() and ptx.wgmma_wait(acc, …, 0) first", "float16"),
+        ("wait", "race", "touches acc while the product of line", "float16"),
+        ("early", "race", "touches acc while the product of line", "float16"),
+        ("late", "race", "may still read it (it takes ptx.wgmma_wait(…, 0), then cuda.syncthreads())", "float16"),
+        ("aligned", "misaligned", "index 4 in thread 0", "float16"),
+        ("outside", "out of bounds", "24 lines of 32 words from element", "float16"),
+        (
+            "absent",
+            "inactive lane",
+            "takes all 128 threads of a warp group, and thread 133 of block 0 is not here",
+            "float16",
+        ),
+        ("aligned", "misaligned", "a multiple of 128 words (512 bytes) plus 0 or 8", "sparse"),
+        ("b", "misaligned", "a multiple of 256 words (1,024 bytes) plus 0 or 16", "sparse"),
+        ("outside", "out of bounds", "24 lines of 32 words from element", "sparse"),
     ],
 )
-def test_what_is_forgotten_is_named(mistake, kind, says):
-    a, b, y, _ = example()
-    found = simt.xray(product(mistake), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED).hazards
+def test_what_is_forgotten_is_named(mistake, kind, says, of):
+    found = xrayed(mistake, of).hazards
     assert any(one.kind == kind and says in one.message for one in found), found
 
 
 @counts
 def test_blocks_of_no_whole_groups_and_other_gpus_are_refused():
-    a, b, y, _ = example()
     with pytest.raises(simt.UnsupportedError, match="groups of 128 threads, and a block has 160"):
-        simt.xray(product(), 1, 160, a, b, y, shared_bytes=SHARED)
+        xrayed(threads=160)
     for cc, says in (((8, 0), "needs compute capability 9.0"), ((10, 0), "of compute capability 9.0 alone")):
-        options = simt.Options(compute_capability=cc)
         with pytest.raises(simt.UnsupportedError, match=says):
-            simt.xray(product(), 1, GROUPS * 128, a, b, y, shared_bytes=SHARED, options=options)
+            xrayed(options=simt.Options(compute_capability=cc))
 
 
 @counts
@@ -205,3 +257,123 @@ def test_products_follow_each_other_without_a_wait_and_nothing_is_spilled(shape)
     # Where the compiler cannot leave products in flight it waits after each: then there are as many waits.
     assert found.opcodes[f"HGMMA.64x{shape[2]}x16.F32"] == 4
     assert found.opcodes["WARPGROUP.DEPBAR.LE"] == 2 and found.opcodes["WARPGROUP.ARRIVE"] == 1
+
+
+# ---- metadata of sparse products, which must stay in their registers until the wait
+
+
+@functools.cache
+def in_sequence(waits):
+    """A kernel of products of CHUNKS metadata after each other: "kept" until a wait, "late", or by "none"."""
+    one = LINES * 16
+    KEEP, LATE = waits == "kept", waits == "late"
+
+    @cuda.jit
+    def multiply(a, b, metadata, y):
+        shared = cuda.shared.array(0, float32, 1024)
+        acc = cuda.local.array(SUMS, float32)
+        thread = uint32(cuda.threadIdx.x)
+        for i in range(SUMS):
+            acc[i] = float32(0)
+        for i in range(thread, one, 128):
+            shared[place_sparse(uint32(i // 16), uint32(i % 16))] = a[i]
+        for i in range(thread, B_WORDS, 128):
+            shared[uint32(one + place(uint32(i // 32), uint32(i % 32)))] = b[i]
+        ptx.fence_async()
+        cuda.syncthreads()
+        for chunk in range(metadata.shape[0]):
+            places = metadata[chunk, thread]
+            ptx.wgmma_fence(acc, N)
+            ptx.wgmma_sp_f16(acc, N, shared, uint32(0), uint32(one), places, 0)
+            ptx.wgmma_commit()
+            if KEEP:
+                ptx.wgmma_sp_wait(acc, N, 0, places, places)
+            elif LATE:
+                ptx.wgmma_sp_wait(acc, N, 1, places, places)
+            else:
+                ptx.wgmma_wait(acc, N, 1)
+        ptx.wgmma_wait(acc, N, 0)
+        for i in range(SUMS):
+            y[i, thread] = acc[i]
+
+    return multiply
+
+
+@counts
+def test_a_register_of_metadata_that_changes_before_the_wait_is_a_race_that_names_both_lines():
+    a, b, places, _, _ = example("sparse")
+    each = np.stack([np.roll(places[:128], k) for k in range(CHUNKS)])
+    args = a[: LINES * 16], b, each, np.full((SUMS, 128), np.nan, np.float32)
+
+    def races(waits):
+        found = simt.xray(in_sequence(waits), 1, 128, *args, shared_bytes=4 * (LINES * 16 + B_WORDS)).hazards
+        assert {one.kind for one in found} <= {"race"}
+        return [one.message for one in found]
+
+    assert races("kept") == []
+    late = races("late")
+    (head,) = {message.split(" in thread")[0] for message in late}
+    assert "reads its register while it runs" in head and any("the register has been changed" in one for one in late)
+    assert any("nothing keeps its metadata until ptx.wgmma_wait" in message for message in races("none"))
+
+
+def in_flight_writes(sass):
+    """Instructions that write a register of metadata on a way from a sparse product to the wait that ends it."""
+    code, labels = [], {}
+    instruction = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z0-9_.]+)\s*(.*?)\s*;")
+    for line in sass.splitlines():
+        if name := re.match(r"^\s*(\.L_\w+):", line):
+            labels[name[1]] = len(code)
+        elif found := instruction.match(line):
+            code.append((found[1], found[2], found[3]))
+    wrong = set()
+    for start, (_, name, given) in enumerate(code):
+        if not name.startswith("HGMMA.SP"):
+            continue
+        register = int(re.findall(r"\bR(\d+)", given)[-1])
+        ways, seen = [(start, 0)], set()
+        while ways:
+            at, groups = ways.pop()
+            if (at, groups) in seen or at >= len(code):
+                continue
+            seen.add((at, groups))
+            guard, name, given = code[at]
+            groups = min(groups + ("gsb0" in given and name.startswith("HGMMA")), 9)
+            if name.startswith("WARPGROUP.DEPBAR"):
+                if groups > int(given.rpartition("0x")[2], 16):
+                    continue
+            first = re.match(r"R(\d+)\b", given)
+            if first and at != start and not name.startswith(("HGMMA", "ST", "RED")):
+                wide = 4 if ".128" in name else 2 if ".64" in name or ".WIDE" in name or name == "CS2R" else 1
+                if int(first[1]) <= register < int(first[1]) + wide:
+                    wrong.add(f"{name} {given}")
+            if name == "EXIT" and not guard:
+                continue
+            if name == "BRA":
+                ways.append((labels[re.search(r"\.L_\w+", given)[0]], groups))
+                if not guard and "P" not in given.split("`")[0]:
+                    continue
+            ways.append((at + 1, groups))
+    return wrong
+
+
+@needs_compiler
+@pytest.mark.parametrize(("waits", "safe"), [("kept", True), ("none", False)])
+def test_the_assembler_keeps_metadata_where_the_wait_takes_them_and_nowhere_else(waits, safe):
+    found = inspect.compile(
+        in_sequence(waits), signature="void(float32[::1], float32[::1], int32[:, ::1], float32[:, ::1])", cc="9.0",
+        block=128, shared_bytes=4 * (LINES * 16 + B_WORDS),
+    )  # fmt: skip
+    assert (in_flight_writes(found.sass) == set()) == safe
+
+
+@needs_compiler
+@pytest.mark.family(1)
+@pytest.mark.parametrize(("name", "layout"), [("wgmma_rows", "NCHW"), ("tma", "NCHW"), ("tma", "NHWC")])
+def test_a_chunks_products_follow_each_other_and_keep_their_metadata(name, layout):
+    one = SparsePointwise(1, 1024, 4096, 128, 64, layout, bias=True, activation="relu", pattern="2:4")
+    found = inspect.compile(registry.stage(f"sparse/forward/{name}"), problem=one, cc="9.0")
+    # Where the compiler cannot leave products in flight it waits after each: then there are as many waits.
+    products = sum(n for opcode, n in found.opcodes.items() if opcode.startswith("HGMMA.SP"))
+    assert found.opcodes["WARPGROUP.DEPBAR.LE"] == found.opcodes["WARPGROUP.ARRIVE"] == products // 2 > 0
+    assert in_flight_writes(found.sass) == set()

@@ -84,21 +84,6 @@ def test_a_panel_has_picture_words_and_numbers(arguments):
     assert "predicted, not measured" in panel.text() and panel.tables[0].rows[-1][2] in panel.text()
 
 
-def test_the_face_follows_its_controls():
-    pytest.importorskip("ipywidgets")
-    face = widget.fuse_planner()
-    face.controls["batch"].value = 8
-    assert decisions(face.panel)[0] == "unfused"
-    face.controls["batch"].value = 1
-    face.controls["filters"].value = 128
-    assert decisions(face.panel)[0] == "fuse" and "Tesla T4" in face.panel.title
-    face.controls["shared_kib"].value = 1
-    assert "unfused, as a limit is exceeded" in face.panel.title and "Not possible" in face.output.value
-    for name in widget.GPUS:
-        face.controls["gpu"].value = name
-        assert gpus.find(name).name in face.panel.title
-
-
 def test_a_step_of_the_widget_is_quick():
     widget.view(gpu="h200").html()  # records
     piece()

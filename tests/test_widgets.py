@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dwlab.gpu import machine as machines
+from dwlab.gpu import specs
 from dwlab.gpu.machine import Ceilings
 from dwlab.problems import PAPER, DepthwiseConv1d, ProblemError
 from dwlab.simt import Pattern
@@ -426,6 +427,11 @@ FOLLOWED = {
     roofline.roofline_explorer: [
         ("gpu", "A10 ", "title", "^NVIDIA A10: B=16384"), ("K", 7, "title", "K=7"),
         ("B", 64, "title", "B=64 H=128 L=48 K=7"), ("gpu", "P100", "title", "^Tesla P100"),
+    ],
+    planner.fuse_planner: [
+        ("batch", 8, "title", "by bytes unfused"), ("batch", 1, "title", "by bytes unfused"),
+        ("filters", 128, "title", "on Tesla T4.*by bytes fuse,"), ("shared_kib", 1, "title", "as a limit is exceeded"),
+        *(("gpu", name, "title", specs.find(name).name) for name in planner.GPUS),
     ],
 }  # fmt: skip
 """Controls set one after the other, and what the panel then says where."""

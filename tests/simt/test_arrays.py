@@ -7,7 +7,6 @@ import pytest
 from numba import float32
 
 from dwlab import simt
-from dwlab.gpu.driver import allow_shared
 from dwlab.simt import cuda
 from tests.loaded import kernel_of, program
 
@@ -233,22 +232,6 @@ def test_a_local_array_is_new_at_each_call(lines, found, last):
     kernel, _ = program(["t = cuda.threadIdx.x", *lines], "x, y", last=last)
     kinds = {h.kind for h in simt.xray(kernel, 1, 32, 1.0, np.zeros(32, np.float32)).hazards}
     assert kinds == ({"uninitialised"} if found else set())
-
-
-def test_over_48_kib_of_shared_memory_is_asked_for():
-    lines = "tile = cuda.shared.array(0, float32)", "t = cuda.threadIdx.x", "tile[t] = 1.0", "y[t] = tile[t]"
-    kernel, _ = program(lines, "y", float32=float32)
-    y = np.zeros(32, np.float32)
-    kernel[1, 32, 0, 48 * 1024](y)
-    with pytest.raises(simt.LaunchError, match="60000.*allow_shared"):
-        kernel[1, 32, 0, 60000](y)
-    assert simt.xray(kernel, 1, 32, y, shared_bytes=60000).hazards == ()
-    allow_shared(kernel, (y,), 60000)
-    kernel[1, 32, 0, 60000](y)
-    with pytest.raises(simt.LaunchError, match="60004"):
-        kernel[1, 32, 0, 60004](y)
-    with pytest.raises(simt.LaunchError, match="60000"):
-        kernel[1, 32, 0, 60000](y.astype(np.float64))  # another compiled form
 
 
 def test_random_states_are_made_without_a_gpu():

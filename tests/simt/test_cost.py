@@ -62,17 +62,13 @@ def test_loads_that_are_on_their_way_together_are_waited_for_together(kernel, wa
 again = by_thread("total = x[i]", "total += np.float32(1)", "total += x[i]", "y[i] = total")
 
 
-def test_what_the_block_has_read_is_in_the_l1():
+def test_what_the_block_has_read_is_in_the_l1_in_one_batch_and_in_many():
     made = cost(again, 3, 32, lanes(), np.zeros(32, np.float32))
     assert (made.waits, made.misses) == (6, 3)
     one = made.reuse["x"]
     assert (one.fetched, one.again, one.gap, one.distinct) == (12, 8, 1.0, 4)
-
-
-def test_blocks_are_counted_alike_in_one_batch_and_in_many():
-    whole = cost(again, 3, 32, lanes(), np.zeros(32, np.float32))
     options = simt.Options(hazards="off", trace=True, lanes=32)
-    assert cost(again, 3, 32, lanes(), np.zeros(32, np.float32), options=options).reuse == whole.reuse
+    assert cost(again, 3, 32, lanes(), np.zeros(32, np.float32), options=options).reuse == made.reuse
 
 
 def test_a_block_waits_for_its_slowest_warp():
@@ -98,16 +94,12 @@ def turns(n):
     return by_thread("k = np.uint32(i)", f"for _ in range({n}):", access)
 
 
-def test_what_is_computed_twice_is_paid_once_and_a_literal_loop_is_unrolled():
+def test_a_literal_loop_is_unrolled_and_one_of_unknown_length_costs_its_steps():
     x, y = lanes(), np.zeros(32, np.float32)
     accesses = 2 * (1 + ADDRESS)
     first, four = (cost(turns(n), 1, 32, x, y).instructions for n in (1, 4))
     assert first > accesses and four - first == 3 * accesses
-
-
-def test_a_loop_of_unknown_length_costs_its_steps():
     counted_loop = by_thread("for _ in range(n):", "    y[i] = x[i]", parameters="x, y, n")
-    x, y = lanes(), np.zeros(32, np.float32)
     two, six = (cost(counted_loop, 1, 32, x, y, n).instructions for n in (2, 6))
     assert six - two > 4 * 2 * (1 + ADDRESS)
 
@@ -120,12 +112,18 @@ def test_a_short_body_is_issued_by_warps_that_do_not_take_it():
     assert four == 4 * one
 
 
-def test_asynchronous_copies_are_seen_and_waited_for():
-    problem = DepthwiseConv1d(2, 16, 48, 48)
-    stage = registry.stage("depthwise1d/forward/wide")
-    how = stage.launch(problem)
-    made = cost(stage.kernel_for(problem), how.grid, how.block, *stage.example(problem), shared_bytes=how.shared_bytes)
+def test_asynchronous_copies_are_seen_and_waited_for_and_what_is_stored_beside_them_waits_for_none():
+    def of_stage(id, *sizes):
+        stage, problem = registry.stage(f"depthwise1d/{id}"), DepthwiseConv1d(*sizes)
+        how = stage.launch(problem)
+        args = stage.example(problem)
+        return cost(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
+
+    made = of_stage("forward/wide", 2, 16, 48, 48)
     assert made.asynchronous and made.waits == 1 and made.local_words > 48  # a row, at least, in registers
+    # A turn for each warp; its halo is zeros, stored 16 bytes at a time.
+    made = of_stage("weight_grad/strips", 10, 4, 48, 48)
+    assert made.asynchronous and made.waits == made.warps
 
 
 def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled():
@@ -138,15 +136,6 @@ def test_stores_to_shared_memory_stop_a_warp_only_where_a_loop_is_not_unrolled()
     none, three = (cost(staged, 1, 32, x, y, turns) for turns in (np.int32(0), np.int32(3)))
     assert none.waits == 1 and none.misses == 1  # four loads on their way together
     assert three.waits == 1 + 3
-
-
-def test_what_is_stored_beside_copies_past_the_registers_waits_for_none_of_them():
-    problem = DepthwiseConv1d(10, 4, 48, 48)  # a turn for each warp; its halo is zeros, stored 16 bytes at a time
-    stage = registry.stage("depthwise1d/weight_grad/strips")
-    how = stage.launch(problem)
-    args = stage.example(problem)
-    made = cost(stage.kernel_for(problem), how.grid, how.block, *args, shared_bytes=how.shared_bytes)
-    assert made.asynchronous and made.waits == made.warps
 
 
 def test_registers_are_counted_by_what_is_still_needed():

@@ -69,12 +69,15 @@ def test_the_compiler_still_says_so():
     assert len(fresh) > 60 and len(wrong) <= len(fresh) // 25, wrong  # constants divided by 0, and their like
 
 
-def test_a_relu_with_a_literal_is_a_leak_and_its_line_is_named():
+def test_a_relu_with_a_literal_and_a_number_that_is_a_float64_leak():
     relu = kernel_of("x, y", "i = cuda.grid(1)", "if i < x.size:", "    y[i] = max(0.0, x[i])")
     x = np.ones(32, np.float32)
     (line,) = simt.xray(relu, 1, 32, x, x.copy()).float64_leaks
     assert line.text.strip() == "y[i] = max(0.0, x[i])" and line.flops64 == 0 and line.float64 == 32
     assert "float64 leak on line" in str(simt.xray(relu, 1, 32, x, x.copy()))
+    scale = kernel_of("x, y, factor", "i = cuda.grid(1)", "y[i] = x[i] * factor")
+    assert simt.xray(scale, 1, 32, x, x.copy(), 2.0).float64_leaks
+    assert not simt.xray(scale, 1, 32, x, x.copy(), float32(2.0)).float64_leaks
 
 
 def test_a_float64_argument_is_meant():
@@ -82,13 +85,6 @@ def test_a_float64_argument_is_meant():
     x = np.ones(32)
     report = simt.xray(scale, 1, 32, x, x.copy())
     assert report.float64_leaks == () and report.totals.flops64 == 32
-
-
-def test_a_number_that_is_a_float64_leaks():
-    scale = kernel_of("x, y, factor", "i = cuda.grid(1)", "y[i] = x[i] * factor")
-    x = np.ones(32, np.float32)
-    assert simt.xray(scale, 1, 32, x, x.copy(), 2.0).float64_leaks
-    assert not simt.xray(scale, 1, 32, x, x.copy(), float32(2.0)).float64_leaks
 
 
 def test_many_values_that_stay_narrow_are_none():

@@ -187,13 +187,10 @@ def test_modes():
         simt.Options(hazards="loud")
 
 
-def test_a_report_says_hazards_first_hand():
+def test_a_report_says_hazards_first_hand_and_a_hazard_its_file_where_that_is_one_of_the_package():
     report = simt.xray(forgotten_barrier, 1, 64, ones(), ones())
     assert "race" in str(report) and "race" in report.to_json() and "race" in report._repr_html_()
     simt.xray(kernel_of("y", "y[cuda.grid(1)] = float32(1.0)"), 1, 64, ones()).raise_hazards()
-
-
-def test_a_hazard_names_its_file_where_that_is_one_of_the_package():
     assert Hazard("race", 7, "x", "", "", path=simt.__file__).where == "dwlab/simt/__init__.py, line 7"
     assert Hazard("race", 7, "x", "", "", path=__file__).where == "line 7"
 

@@ -80,7 +80,7 @@ def test_allocations_start_at_256_bytes_and_slices_remember_their_offset():
     assert device.copy_to_host().ctypes.data != device.storage.ctypes.data
 
 
-def test_what_nothing_has_written_is_known():
+def test_what_nothing_has_written_is_known_and_never_told_of_another_dtype():
     device = cuda.device_array((2, 4), np.float32)
     assert device.written.shape == (2, 4) and not device.written.any()
     device[0] = 1.0
@@ -95,16 +95,13 @@ def test_what_nothing_has_written_is_known():
     device.copy_to_device(np.zeros((2, 4), np.float32))
     assert device.written is None
     assert cuda.to_device(np.zeros(3)).written is None
-
-
-def test_reading_unwritten_memory_as_another_dtype_is_never_called_unwritten():
     device = cuda.device_array(4, np.float32)
     device[:2] = 0.0
     assert device.view(np.int32).written.tolist() == [True, True, False, False]
     assert device.view(np.uint8).written is None
 
 
-def test_memory_is_freed_with_the_array():
+def test_memory_is_freed_with_the_array_and_what_is_free_is_told():
     gc.collect()
     before = hostapi._allocated_bytes()
     device = cuda.device_array(1 << 20, np.uint8)
@@ -114,9 +111,6 @@ def test_memory_is_freed_with_the_array():
     assert hostapi._allocated_bytes() == before + (1 << 20)
     del view
     assert hostapi._allocated_bytes() == before
-
-
-def test_memory_info():
     info = cuda.current_context().get_memory_info()
     free, total = info
     assert 0 <= free <= total and total > 1 << 28
@@ -135,7 +129,7 @@ def test_records():
     assert device["x"].copy_to_host().tolist() == [0, 1.5]
 
 
-def test_what_is_a_cuda_array():
+def test_what_is_a_cuda_array_and_which_other_arguments_pass():
     device = cuda.device_array(3)
     assert cuda.is_cuda_array(device) and cuda.is_cuda_array(cuda.mapped_array(2))
     assert not cuda.is_cuda_array(np.zeros(3)) and not cuda.is_cuda_array([1])
@@ -149,10 +143,6 @@ def test_what_is_a_cuda_array():
     with pytest.raises(TypeError, match="real GPU's memory.*DWLAB_TARGET=gpu"):
         cuda.as_cuda_array(OnRealGpu())
     assert not hasattr(device, "__cuda_array_interface__"), "would pass a host address off as a GPU's"
-
-
-def test_other_arguments_pass():
-    device = cuda.device_array(3)
     assert hostapi.kernel_argument(device) == (device, None)
     assert hostapi.kernel_argument(3) == (3, None)
     read_only = np.zeros(2)
@@ -235,18 +225,15 @@ def test_the_device_has_the_limits_of_the_stated_compute_capability(capability):
         assert (device.COMPUTE_CAPABILITY_MAJOR, device.COMPUTE_CAPABILITY_MINOR) == capability
 
 
-def test_detect_says_that_it_is_simulated(capsys):
-    assert cuda.detect() is True
-    text = capsys.readouterr().out
-    assert "Found 1 CUDA devices" in text and "simulated" in text.lower()
-
-
-def test_host_code_written_for_a_gpu_meets_no_surprise_in_the_context():
+def test_host_code_written_for_a_gpu_meets_no_surprise_and_detect_says_that_it_is_simulated(capsys):
     context = cuda.current_context()
     with context:
         context.push()
         context.pop()
     context.reset()
+    assert cuda.detect() is True
+    text = capsys.readouterr().out
+    assert "Found 1 CUDA devices" in text and "simulated" in text.lower()
 
 
 def test_what_the_laptop_has_not_is_said_by_name():

@@ -70,7 +70,7 @@ def test_static_shared_memory_up_to_48_kib(dtype, size):
         static(48 * 1024 // size + 1, dtype)[1, 1](np.zeros(1))
 
 
-def test_static_shared_memory_is_added_up():
+def test_static_shared_memory_is_added_up_and_an_array_in_a_loop_is_one():
     @cuda.jit(device=True)
     def held(size):
         tile = cuda.shared.array(size, float32)
@@ -84,11 +84,7 @@ def test_static_shared_memory_is_added_up():
     assert simt.xray(fits, 1, 1, y).shared_bytes == 4 * (4096 + 7168) and y[0] == 2
     with pytest.raises(simt.LaunchError, match="49152"):
         over[1, 1](y)
-
-
-def test_a_shared_array_in_a_loop_is_one_array():
     array = "tile = cuda.shared.array(1024, float64)"
-    y = np.zeros(1)
     kernel_of("y", "for k in range(20):", f"    {array}", "    tile[0] = k", "    y[0] = tile[0]")[1, 1](y)
     assert y[0] == 19
 
@@ -103,8 +99,11 @@ def test_dynamic_shared_memory_up_to_the_compute_capabilitys_limit(capability):
     with simt.using(simt.Options(compute_capability=capability)):
         dynamic.allowed.clear()
         if most > 48 * 1024:  # Numba-CUDA does not ask for it by itself
-            with pytest.raises(simt.LaunchError, match=f"{most} bytes of dynamic.*allow_shared"):
-                dynamic[1, 1, 0, most](y)
+            allow_shared(dynamic, (y,), most - 4)
+            for given in (y, y.astype(np.float32)):  # of the other compiled form nothing was asked
+                with pytest.raises(simt.LaunchError, match=f"{most} bytes of dynamic.*allow_shared"):
+                    dynamic[1, 1, 0, most](given)
+            assert simt.xray(dynamic, 1, 1, y, shared_bytes=most).hazards == ()
             dynamic[1, 1, 0, 48 * 1024](y)
         allow_shared(dynamic, (y,), most)
         dynamic[1, 1, 0, most](y)

@@ -99,11 +99,14 @@ def test_the_last_lines_are_the_kernels(kernels, name, error, mark, functions):
         assert own[-1].lineno == raised.hazards[0].line
 
 
-def test_the_frames_between_are_hidden(kernels):
+def test_the_frames_between_are_hidden_and_all_are_shown_on_request(kernels, monkeypatch):
     raised = failing(kernels[1]["bounds"])
     inside = [tb for tb, _ in traceback.walk_tb(raised.__traceback__) if "dwlab" in tb.f_code.co_filename]
     between = [one for one in inside if one.f_code.co_filename.endswith("launch.py")]
     assert between and all(one.f_locals.get("__tracebackhide__") for one in between)
+    monkeypatch.setenv("DWLAB_TRACEBACK", "full")
+    frames = traceback.extract_tb(failing(kernels[1]["bounds"]).__traceback__)
+    assert any(one.filename.endswith("interpreter.py") for one in frames)
 
 
 def test_a_launch_that_is_refused_points_at_no_line_of_the_kernel(kernels):
@@ -111,9 +114,3 @@ def test_a_launch_that_is_refused_points_at_no_line_of_the_kernel(kernels):
     with pytest.raises(LaunchError) as caught:
         names["bounds"][1, 2048](np.zeros(8, np.float32), np.zeros(8, np.float32))
     assert all(one.filename != str(path) for one in traceback.extract_tb(caught.value.__traceback__))
-
-
-def test_all_frames_are_shown_on_request(kernels, monkeypatch):
-    monkeypatch.setenv("DWLAB_TRACEBACK", "full")
-    frames = traceback.extract_tb(failing(kernels[1]["bounds"]).__traceback__)
-    assert any(one.filename.endswith("interpreter.py") for one in frames)

@@ -60,13 +60,10 @@ def test_raising_and_asserting():
     refused(asserts, np.array([0.0, 0, 0, 1]), at="assert y[", reason="assert.*thread 3|thread 3.*assert", **how)
 
 
-def test_a_kernel_that_never_ends():
+def test_kernels_that_never_end_are_ended_by_a_limit():
     forever = kernel_of("y", "while y[cuda.grid(1)] < 1.0:", "    y[cuda.grid(1)] -= 1.0")
     with pytest.raises(simt.StepLimitError, match="(?s)program.*2,?000.*step_limit"):
         simt.xray(forever, 1, 4, np.zeros(4), options=simt.Options(step_limit=2000))
-
-
-def test_the_default_step_limit_ends_a_kernel_in_seconds():
     forever = kernel_of("y", "while True:", "    y[0] = 1.0")
     started = time.process_time()
     with pytest.raises(simt.StepLimitError, match="step"):
@@ -74,8 +71,6 @@ def test_the_default_step_limit_ends_a_kernel_in_seconds():
             forever[1, 1](np.zeros(1))
     assert time.process_time() - started < 30
 
-
-def test_endless_recursion():
     @cuda.jit("int64(int64)", device=True)
     def down(x):
         return down(x + 1)
@@ -88,17 +83,14 @@ def test_endless_recursion():
         simt.xray(kernel, 1, 1, np.zeros(1), options=simt.Options(step_limit=20000))
 
 
-def test_source_that_is_not_available():
+def test_things_that_are_no_kernel_and_source_that_is_not_available():
+    for thing in (3, "kernel", math.sin, Point, len):
+        with pytest.raises((simt.UnsupportedError, TypeError)):
+            simt.xray(thing, 1, 1, np.zeros(1))
     space = {"cuda": cuda}
     exec("def hidden(y):\n    y[0] = 1.0\n", space)
     with pytest.raises(simt.UnsupportedError, match="(?is)hidden.*source"):
         cuda.jit(space["hidden"])[1, 1](np.zeros(1))
-
-
-def test_things_that_are_no_kernel():
-    for thing in (3, "kernel", math.sin, Point, len):
-        with pytest.raises((simt.UnsupportedError, TypeError)):
-            simt.xray(thing, 1, 1, np.zeros(1))
 
 
 @pytest.mark.parametrize(
@@ -165,12 +157,7 @@ def test_calling_device_names_on_the_host_says_so():
         with pytest.raises((RuntimeError, NotImplementedError, TypeError), match="(?i)kernel|host"):
             name(1)
     with pytest.raises((RuntimeError, TypeError, simt.SimtError), match="(?i)device function|kernel"):
-        device_only(1)
-
-
-@cuda.jit(device=True)
-def device_only(x):
-    return x
+        cuda.jit(device=True)(lambda x: x)(1)
 
 
 def test_errors_show_the_launch_and_not_the_interpreter():

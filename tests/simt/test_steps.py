@@ -83,7 +83,7 @@ def lines(steps, block=0, warp=0):
     return [steps.lines[one.file, one.line].strip() for one in steps.warps[block, warp]]
 
 
-def test_a_warps_steps_are_its_statements_in_order_loops_turn_by_turn():
+def test_a_warps_steps_are_its_statements_and_shared_memory_is_a_blocks_own():
     x = np.arange(100, dtype=np.float32)
     steps = record(small, 2, 64, x, np.zeros(100, np.float32))
     assert list(steps.warps) == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -102,11 +102,6 @@ def test_a_warps_steps_are_its_statements_in_order_loops_turn_by_turn():
     last = steps.warps[1, 1]
     assert f"{last[-1].lanes:x}" == "f"  # elements 96 to 99
     assert [one.sets["j"][0] for one in last if "j" in one.sets] == [0, 1]
-
-
-def test_shared_memory_is_a_blocks_own_and_unwritten_until_it_is_written():
-    x = np.arange(100, dtype=np.float32)
-    steps = record(small, 2, 64, x, np.zeros(100, np.float32))
     place = next(i for i, memory in enumerate(steps.memories) if memory.space == "shared")
     store = next(one.moment for one in steps.warps[0, 0] if any(t.kind == "store" for t in one.touches))
     assert steps.holds(place, 0, store - 1) == [None] * 64

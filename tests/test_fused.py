@@ -1,5 +1,6 @@
-"""Fused layers whose first is pointwise: what tests/test_layers.py, which judges the stages, does not cover."""
+"""Fused layers: what tests/test_layers.py, which judges the stages, does not cover."""
 
+import numpy as np
 import pytest
 from launched import right_and_counted
 from mutated import mutate
@@ -7,12 +8,20 @@ from mutated import mutate
 from dwlab.judge import formulas
 from dwlab.judge.check import check
 from dwlab.kernels import registry
-from dwlab.kernels.fused import pwdw_tiles, pwpw_plan
+from dwlab.kernels.fused import pwdw_tiles, pwpw_plan, slide_tiles
 from dwlab.kernels.tiling.gpu import H200
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.target import cuda
 
 pytestmark = pytest.mark.family(0.05)  # tests/parts.py
+
+
+def dwpw(
+    N, C, H, W, K, stride, F, between="relu6", after="none", residual=False, dtype="float32", bias=True, layout="NHWC"
+):
+    how = {"layout": layout, "dtype": dtype, "bias": bias}
+    one = DepthwiseConv2d(N, C, H, W, K, stride, activation=between, **how)
+    return Fused(one, Pointwise(N, C, F, one.P, one.Q, activation=after, residual=residual, **how))
 
 
 def pwdw(N, C, F, H, W, K=3, stride=1, between="relu6", after="none", residual=False, bias=True, padding=-1, **how):
@@ -29,7 +38,11 @@ def pwpw(N, C, F, G, H, W, between="relu6", after="none", residual=False, **how)
 
 # ---- tiles
 
-STRIPS, TENSOR = registry.stage("fused/pwdw/strips"), registry.stage("fused/pwpw/tensor")
+SLIDE, STRIPS, TENSOR = map(registry.stage, ("fused/dwpw/slide", "fused/pwdw/strips", "fused/pwpw/tensor"))
+
+
+def slide(height=4, width=8, filters=32, words=64, warps=(1, 2, 2), **more):
+    return slide_tiles.config_of(height, width, filters, words, warps, **more)
 
 
 def strips(pair, rows=2, warp=(32, 16), warps=(1, 1, 1), depth=16, run=2, stages=2):
@@ -38,6 +51,10 @@ def strips(pair, rows=2, warp=(32, 16), warps=(1, 1, 1), depth=16, run=2, stages
 
 def two(pair, warp=(16, 16, 16), warps=(2, 1), depths=(16, 16), span=1):
     return pwpw_plan.config_of(pair, warp, warps, depths, span)
+
+
+def of_slide(**change):
+    return slide_tiles.why_not(slide(**change))
 
 
 def of_strips(**change):
@@ -51,6 +68,12 @@ def of_two(**change):
 @pytest.mark.parametrize(
     ("why_not", "change", "said"),
     [
+        (of_slide, {"filters": 24}, "24 filters in 2 parts are no multiples of 8"),
+        (of_slide, {"width": 7}, "a row of 7 pixels is no multiple of runs of 2"),
+        (of_slide, {"words": 48}, "48 words of channels are no multiple of 16 x 2 x 1"),
+        (of_slide, {"groups": 4}, "64 words of channels are no multiple of 16 x 2 x 4"),
+        (of_slide, {"filters": 240}, "sums are too many for a thread's registers: at most 112"),
+        (of_slide, {"more": 13}, "544 threads are more than 512"),
         (of_strips, {"warp": (24, 16), "warps": (2, 1, 1)}, "24 pixels or 16 filters of a warp are no multiple of 16"),
         (of_strips, {"rows": 3}, "5 rows of x, 40 pixels, are more than 32 x 1"),
         (of_strips, {"depth": 24, "warps": (1, 1, 2)}, "24 words of channels a stage are no multiple of 8 x 2 slices"),
@@ -60,16 +83,35 @@ def of_two(**change):
         (of_two, {"warps": (8, 4)}, "1024 threads are more than 512"),
     ],
 )
-def test_tiles_of_strips_and_of_two_products_that_do_not_fit_say_which_limit(why_not, change, said):
+def test_tiles_that_do_not_fit_say_which_limit(why_not, change, said):
     assert why_not() == "" and said in why_not(**change)
 
 
-def test_blocks_that_a_gpu_has_no_room_for_say_so():
-    one, other = pwdw(1, 128, 64, 10, 8), pwpw(1, 96, 192, 32, 8, 8)
-    large = strips(one, warps=(16, 1, 1), depth=64, warp=(32, 64)), two(other, warps=(16, 1), warp=(32, 16, 16))
-    assert pwdw_tiles.why_not(one, large[0]) == pwpw_plan.why_not(large[1]) == ""
-    for takes in (pwdw_tiles.resources(one, large[0]), pwpw_plan.resources(other, large[1])):
-        assert "bytes of shared memory a block: compute capability 9.0 allows 232,448." in H200.why_not(takes)
+def test_blocks_that_a_gpu_has_no_room_for_say_which_limit():
+    problem, one, other = dwpw(1, 64, 8, 8, 3, 1, 32), pwdw(1, 128, 64, 10, 8), pwpw(1, 96, 192, 32, 8, 8)
+    many = {"warps": (16, 1, 1), "depth": 64, "warp": (32, 64)}
+    shared = "bytes of shared memory a block: compute capability 9.0 allows 232,448."
+    registers = "registers a block (232 a thread): the hardware allows 65,536."
+    assert H200.why_not(slide_tiles.resources(problem, slide())) == ""
+    for why_not, takes, said in (
+        (of_slide(words=1920), slide_tiles.resources(problem, slide(words=1920)), shared),
+        (of_slide(filters=208, more=10), slide_tiles.resources(problem, slide(filters=208, more=10)), registers),
+        (of_strips(**many), pwdw_tiles.resources(one, strips(one, **many)), shared),
+        (of_two(warps=(16, 1), warp=(32, 16, 16)),
+         pwpw_plan.resources(other, two(other, warps=(16, 1), warp=(32, 16, 16))), shared),
+    ):  # fmt: skip
+        assert why_not == "" and said in H200.why_not(takes)
+
+
+def test_the_choice_of_sliding_tiles_looks_at_how_many_images_there_are():
+    problem = dwpw(1, 576, 14, 14, 3, 1, 96)
+    alone, many = SLIDE.config(problem), SLIDE.config(dwpw(32, 576, 14, 14, 3, 1, 96))
+    assert alone.block_n < many.block_n  # one image: many small blocks; 32: few recomputed outputs
+
+    def time(images, config):
+        return slide_tiles.TILES.cost(problem, images, config, H200).time
+
+    assert time(1, alone) < time(1, many) and time(32, many) < time(32, alone)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +141,17 @@ def test_tiles_that_would_spill_are_not_looked_at():
 
 simulated = pytest.mark.skipif(cuda.__name__ != "dwlab.simt.cuda", reason="counts instructions: simulated mode only")
 BY_HAND = [
+    # Warps for the depthwise layer alone, channels in two rounds, the last one past the end, rows without a pixel.
+    (SLIDE, dwpw(2, 40, 9, 7, 3, 1, 24, "none", "relu", True), slide(3, 4, 16, 32, (1, 2, 1), run=2, more=1)),
+    # Warps that share the channels, and ask for two groups of them at a time; filters beyond the last.
+    (
+        SLIDE,
+        dwpw(1, 136, 6, 5, 3, 2, 40, dtype="float16", bias=False),
+        slide(2, 2, 24, 128, (1, 3, 2), run=1, groups=2),
+    ),
+    (SLIDE, dwpw(1, 32, 8, 9, 5, 2, 16, "relu", "gelu", True, "bfloat16"), slide(4, 6, 16, 16, (2, 1, 1), run=2)),
+    (SLIDE, dwpw(1, 16, 8, 8, 7, 1, 8), slide(2, 4, 8, 16, (1, 1, 1), run=1)),
+    (SLIDE, dwpw(1, 16, 8, 8, 2, 3, 8), slide(2, 2, 8, 16, (1, 1, 1), run=2)),
     # Strips of 3 rows of 7, the last cut off; the last stage's channels and the last filters, too.
     (STRIPS, pwdw(2, 20, 40, 7, 6, after="relu", residual=True), (3, (16, 16), (2, 2, 1), 16, 2)),
     # Slices; several outputs of a column, the last beyond the strip; stride 2.
@@ -129,10 +182,10 @@ BY_HAND = [
     ("stage", "problem", "sizes"), BY_HAND, ids=lambda one: str(one) if isinstance(one, Fused) else ""
 )
 def test_tiles_by_hand_are_right_and_their_traffic_is_foreseen(stage, problem, sizes):
-    config = (strips if stage is STRIPS else two)(problem, *sizes)
-    assert (pwdw_tiles.why_not(problem, config) if stage is STRIPS else pwpw_plan.why_not(config)) == ""
-    one = stage.with_config(config)
-    right_and_counted(one, problem)
+    config = sizes if stage is SLIDE else (strips if stage is STRIPS else two)(problem, *sizes)
+    tiles = {SLIDE: slide_tiles, TENSOR: pwpw_plan}.get(stage)
+    assert (tiles.why_not(config) if tiles else pwdw_tiles.why_not(problem, config)) == ""
+    right_and_counted(stage.with_config(config), problem)
 
 
 @pytest.mark.parametrize("dtype, batch", [("float32", 1), ("float32", 32), ("float16", 32)])
@@ -159,7 +212,7 @@ def test_copies_to_rows_whose_pieces_change_places_are_asked_for_once(depth, dty
     assert STRIPS.with_config(config).xray(pair).totals.copied_again == 0
 
 
-# ---- zeros outside the map
+# ---- zeros outside the map, and what the naive stage keeps between its layers
 
 
 @pytest.mark.parametrize("stage", ["map", "recompute", "strips"])
@@ -188,3 +241,18 @@ def test_a_kernel_that_pads_before_the_bias_is_rejected(act):
 @pytest.mark.parametrize("easy", [{"padding": 0}, {"bias": False}], ids=str)
 def test_and_accepted_where_it_makes_no_difference(easy):
     assert check(PADS_X, pwdw(2, 3, 4, 5, 6, **easy)).passed
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_the_naive_stage_takes_float16_of_any_sizes_with_float32_between_the_layers(layout):
+    one = registry.stage("fused/dwpw/naive")
+    problem = dwpw(2, 13, 9, 7, 3, 2, 11, "none", "relu", True, dtype="float16", layout=layout)
+    check(one, problem).raise_if_wrong()
+    assert formulas.compare(one, problem).raise_if_different().predicted.exact
+    # 2046 (1 + 2**-10) - 2048: float16 between the layers would round the first to 2048.
+    plain = dwpw(1, 2, 1, 1, 1, 1, 1, "none", dtype="float16", bias=False, layout=layout)
+    arrays = {**plain.inputs("dwpw"), "y": plain.nans("y", "dwpw")}
+    for name, two in (("x", (2046, 2048)), ("w1", (1 + 2**-10, 1)), ("w2", (1, -1))):
+        arrays[name][...] = np.array(two).reshape(arrays[name].shape)
+    one.run(plain, arrays)
+    assert arrays["y"].item() == -(2**-9)
