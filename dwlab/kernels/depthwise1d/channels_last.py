@@ -25,7 +25,7 @@ from dwlab.target import cuda
 
 THREADS = 128  # of a block
 LEAST = 4  # times of a lane
-FILTERS = 1 << 15  # elements of all filters that an L1 holds beside what it streams
+FILTERS = 1 << 15  # taps of all channels that an L1 holds while rows stream through it
 ENOUGH = MULTIPROCESSORS * 2048  # lanes that fill a GPU
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.depthwise1d import channel_parts, row_products, rows, straight_line
+from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.target import cuda
@@ -38,8 +39,9 @@ def kernel(L, K, SHIFT, DTYPE):
     X_WORDS = ROWS * N  # of a warp
     DY_WORDS = ROWS * max(N, count)  # the sums pass through dy's tile
     ALL_X, ALL_DY = WARPS * X_WORDS, WARPS * DY_WORDS
-    load_async, read, store_parts = rows.load_async(N), rows.read(L, DTYPE), rows.store_parts(K, begin, count, WARPS)
-    accumulate, swizzle = row_products.row_taps(L, count, SHIFT - begin, DTYPE), rows.swizzle(N)
+    row = constants.of(load=rows.load_async(N), read=rows.read(L, DTYPE), swizzle=rows.swizzle(N))
+    accumulate = row_products.row_taps(L, count, SHIFT - begin, DTYPE)
+    store_parts = rows.store_parts(K, begin, count, WARPS)
 
     @cuda.jit
     def kernel(dy, x, parts, shift):
@@ -49,7 +51,7 @@ def kernel(L, K, SHIFT, DTYPE):
         back = cuda.local.array(L, float32)
         lane, warp = uint32(cuda.threadIdx.x & 31), uint32(cuda.threadIdx.y)
         x0, dy0 = uint32(warp * uint32(X_WORDS)), uint32(warp * uint32(DY_WORDS))  # where this warp's tiles begin
-        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in a tile
+        own, s = uint32(lane * uint32(N)), row.swizzle(lane)  # the lane's own row in a tile
         total = uint32(x.shape[0] * x.shape[1])
         step = uint32(uint32(cuda.gridDim.x) * uint32(ROWS))  # a whole number of times H, if anything is left there
         mine = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row of parts, and of dy and x
@@ -58,12 +60,12 @@ def kernel(L, K, SHIFT, DTYPE):
             sums[j] = float32(0)
         while first < total:
             n = min(uint32(ROWS), uint32(total - first))
-            load_async(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
-            load_async(x_tile, x0, x, np.int64(first) * N, lane, n)
+            row.load(dy_tile, dy0, dy, np.int64(first) * N, lane, n)
+            row.load(x_tile, x0, x, np.int64(first) * N, lane, n)
             ptx.commit()
             ptx.wait(0)
             cuda.syncwarp()
-            read(back, dy_tile, uint32(dy0 + own), s)
+            row.read(back, dy_tile, uint32(dy0 + own), s)
             accumulate(sums, back, x_tile, uint32(x0 + own), s)
             cuda.syncwarp()
             first = uint32(first + uint32(WARPS) * step)
