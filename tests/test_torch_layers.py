@@ -12,6 +12,7 @@ from parts import most  # noqa: E402
 from dwlab import target  # noqa: E402
 from dwlab.kernels import torch_layers as ours  # noqa: E402
 from dwlab.kernels import torch_short  # noqa: E402
+from dwlab.kernels.depthwise1d import channels_last  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.kernels.torch_short import LAYOUTS, ShortConv1d, short_conv, short_conv_update  # noqa: E402
 
@@ -185,6 +186,14 @@ def test_values_and_gradients_at_causal_conv1ds_lengths(dtype, K):
 def test_any_sizes(dtype, sizes):
     for layout in LAYOUTS:
         compare(dtype, *sizes, True, "silu", True, layout)
+
+
+@pytest.mark.parametrize("filters", [0, channels_last.FILTERS])
+def test_long_spans_of_channels_that_lie_together(monkeypatch, filters):
+    monkeypatch.setattr(channels_last, "FILTERS", filters)
+    monkeypatch.setattr(channels_last, "ENOUGH", 1)
+    for dtype, L in zip(NEAR, (37, 270, 16), strict=True):
+        compare(dtype, 2, 16, L, 4, True, "silu", False, "BLH")
 
 
 @each_type

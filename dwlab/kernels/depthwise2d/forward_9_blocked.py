@@ -13,6 +13,7 @@ there.
 
 Predicted, on an H200, of 32 images of 128 channels of 56 x 56 and K = 31: 28,700 warps go down 30 rows on the mean,
 each 496 multiply-adds and some 55 other instructions: 0.9 M cycles of a scheduler, 510 µs; multiply-adds alone 300.
+Measured: 622, cuDNN's best 3,408; of one image of 512 channels of 14 x 14 and K = 27 7.8, 25.7 without the groups.
 Traffic: x once for each tile, with K - 1 rows and columns more; a channel's filter for each block; y once.
 """
 
