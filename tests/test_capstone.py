@@ -18,8 +18,7 @@ def test_a_new_stage_is_blank_and_is_judged_by_its_operator(run, tmp_path, op, n
     status, out, err = run("new-stage", "mine", "--op", op, "--folder", str(tmp_path / "own"))
     file = tmp_path / "own" / f"{number}_mine.py"
     assert (status, err) == (0, "") and f"Wrote {file}" in out
-    commands = re.findall(r"python -m dwlab (\w+)", out)
-    assert commands == ["xray", "grade"]
+    assert re.findall(r"python -m dwlab (\w+)", out) == ["xray", "grade"]
     status, out, _ = run("grade", str(file))
     assert status == 1 and out.startswith(f"{number}: not solved yet")
     assert run("new-stage", "mine", "--op", op, "--folder", str(tmp_path / "own"))[0] == 2, "nothing is overwritten"

@@ -42,8 +42,7 @@ def judged(does, **how):
 
 def test_a_right_kernel_passes_and_nothing_is_changed():
     before = X.copy()
-    verdict = judged("y[i, j] = 2 * x[i, j]").raise_if_wrong()
-    assert str(verdict) == "passed: made, 350 elements of y are right"
+    assert str(judged("y[i, j] = 2 * x[i, j]").raise_if_wrong()) == "passed: made, 350 elements of y are right"
     assert (X == before).all() and not Y.any()
 
 
@@ -473,8 +472,7 @@ def test_what_a_block_keeps_transposed_is_named(side, named):
     place = f"i - i % {side} + j % {side}, j - j % {side} + i % {side}"
     kept = of_lines("x, y", "i, j, f = cuda.grid(3)", f"y[i, j, f] = x[{place}, f]")
     x, y = np.random.default_rng(3).normal(size=(8, 8, 2)).astype(np.float32), np.zeros((8, 8, 2), np.float32)
-    verdict = check(kept, want=lambda x: x.copy(), args=(x, y), grid=1, block=(8, 8, 2))
-    assert f"y stored with {named}" in str(verdict)
+    assert f"y stored with {named}" in str(check(kept, want=lambda x: x.copy(), args=(x, y), grid=1, block=(8, 8, 2)))
 
 
 @pytest.mark.parametrize("want", [lambda x: 2 * x, lambda x, y, n: (x + x,), lambda x, y: np.add(x, x, y)])

@@ -529,8 +529,7 @@ def test_more_rows_than_a_grid_has_along_y_are_refused_in_a_note_and_must_not_be
     kernel, many = edited(ROW, "kernel"), lambda case: case.problem.B * case.problem.H > 65535 or case.problem.L < 9
     refused = judged_where(many, kernel, launch)
     assert refused.passed and "does not start on B=65541 H=1" in " ".join(refused.notes)
-    lost = judged_where(many, kernel, lambda problem: launch(problem, 65535))
-    assert lost.patterns == ("tail not written",)
+    assert judged_where(many, kernel, lambda problem: launch(problem, 65535)).patterns == ("tail not written",)
 
 
 def capped(problem):

@@ -184,5 +184,4 @@ def test_a_searchs_space_begins_with_the_stage_that_is_ranked_first():
     for text in ("N=1 C=512 F=1352 H=68 W=104 NHWC", "N=1 C=264 F=56 H=71 W=74 NHWC", "N=2 C=40 H=63 W=8 K=11 NHWC"):
         one = layers.problem(text)
         ranked = choices.ranking(one, None, "NVIDIA H200")[0]
-        first = space.subject(f"{one.op}/forward").space(one, gpus.H200).candidates[0]
-        assert first["stage"] == ranked.name
+        assert space.subject(f"{one.op}/forward").space(one, gpus.H200).candidates[0]["stage"] == ranked.name

@@ -347,8 +347,7 @@ def test_records_are_filtered(run):
     assert last == [row for row in some if row["file"] == some[-1]["file"]]
     three = json.loads(run("records", "--json", "--op", "fused", "--last", "3")[1])
     assert len({row["file"] for row in three}) == 3
-    gpu = {row["gpu"] for row in json.loads(run("records", "--json", "--gpu", "h200")[1])}
-    assert gpu == {"NVIDIA H200"}
+    assert {row["gpu"] for row in json.loads(run("records", "--json", "--gpu", "h200")[1])} == {"NVIDIA H200"}
     status, out, _ = run("records", "--networks")
     assert status == 0 and set(networks.NETWORKS[:3]) <= set(out.split())
     assert run("records", "--grid", "--last")[1].splitlines()[1].startswith("----")
@@ -403,8 +402,7 @@ def test_records_are_read_once_by_a_process_whatever_it_does():
     commands = [list(one) for one in USUAL if one[0] in ("plan", "predict", "records")]
     done = python("-c", textwrap.dedent(code), json.dumps(commands), text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.*")), 1)
+    assert json.loads(done.stdout) == dict.fromkeys((file.name for file in records.FOLDER.glob("*.jsonl.*")), 1)
 
 
 @given(st.text("ab  .–", max_size=200), st.integers(20, 100))

@@ -138,8 +138,7 @@ def test_records_that_are_damaged_are_named(tmp_path):
     ],
 )
 def test_versions_outside_the_requirements_are_named(requirement, wrong):
-    found = list(doctor.outside([requirement]))
-    assert found == ([f"pytest {pytest.__version__} (needs <1)"] if wrong else [])
+    assert list(doctor.outside([requirement])) == ([f"pytest {pytest.__version__} (needs <1)"] if wrong else [])
 
 
 @pytest.fixture(scope="module")

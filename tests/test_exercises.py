@@ -181,15 +181,12 @@ def test_grade_is_imported_wherever_it_is_called():
 # wrong answers: see test_wrong_answers.py too
 
 
-def test_hints_come_in_steps(tmp_path):
+def test_hints_come_in_steps_and_only_the_last_tells_the_count(tmp_path):
     found = judged(tmp_path, "00_1", answered("00_1", "pass"), hint=2)
     first, second, last = (str(dataclasses.replace(found, shown=n)) for n in (1, found.shown, 99))
     assert "hint 1 of 4" in first and "hint 2 of 4" not in first and 'grade("00_1", hint=2)' in first
     assert "hint 2 of 4" in second and 'grade("00_1", hint=3)' in second
     assert "hint 4 of 4" in last and "next hint" not in last
-
-
-def test_the_count_is_told_by_the_last_hint_only(tmp_path):
     text = answered("00_2", "sectors_backwards = 99\nsectors_one_further = sectors_every_second = sectors_the_same = 1")
     result = judged(tmp_path, "00_2", text)
     assert "4" not in result.message.split("`", 2)[2] and result.hints[-1] == "4 sectors were counted."
@@ -303,8 +300,7 @@ def test_rubbish_on_the_screen_is_cut_short_and_judged_all_the_same(tmp_path):
     assert result.status == "wrong" and "never written" in result.message
     assert result.output.startswith("rubbish 0\n") and len(result.output) < 2_100
     assert result.output.endswith("(more was printed)")
-    control = judged(tmp_path, "00_1", "print('\\x1b[31mred\\x1b[0m \\x07')\n")
-    assert control.output == "?[31mred?[0m ?\n"
+    assert judged(tmp_path, "00_1", "print('\\x1b[31mred\\x1b[0m \\x07')\n").output == "?[31mred?[0m ?\n"
 
 
 def test_a_file_is_not_told_where_its_verdict_goes(tmp_path):
@@ -393,13 +389,10 @@ def test_thirty_files_are_judged_and_shown_in_a_table_a_line_a_problem_and_json(
     assert len(read) == 31 and set(read[0]) >= {"student", "exercise", "file", "status", "message", "hints", "seconds"}
 
 
-def test_html_is_escaped():
+def test_a_notebook_shows_code_as_code_with_html_escaped_and_says_what_a_terminal_says():
     bad = Result("00_1", "<b>.py", "error", "<script>alert(1)</script>", student="<i>")
     for shown in (Results((bad,))._repr_html_(), dataclasses.replace(bad, output="<u>")._repr_html_()):
         assert not {"<script>", "<i>", "<b>.py", "<u>"} & set(re.findall(r"<[^>]*>", shown)), shown
-
-
-def test_a_notebook_shows_code_as_code_and_says_what_a_terminal_says():
     more = {"hints": ("Line 3, `x[i]`: why?", "No."), "output": "a\n  b", "seed": 7}
     wrong = Result("01_2", "01_2_floor.py", "wrong", "`flops` is 1 < 2.", **more)
     shown = wrong._repr_html_()
@@ -577,7 +570,7 @@ def test_a_whole_number_is_told_with_all_its_digits(number, unit, text):
     assert tools._counted(number, unit) == text
 
 
-def test_what_was_never_written_is_not_what_is_nan():
+def test_what_was_never_written_is_not_what_is_nan_and_each_kind_of_race_has_its_hint():
     text, hint = _outcome(_half, X)
     assert "element [32] was never written; 32 is right. 32 of 64" in text
     assert hint == "No thread writes these: the last 32 of 64 along axis 0."
@@ -586,9 +579,6 @@ def test_what_was_never_written_is_not_what_is_nan():
     text, hint = _outcome(_adds_up, X)
     assert "uninitialised" in text and "reads y element [0], which nothing has written" in text
     assert hint == tools.HAZARD_HINTS["uninitialised output"]
-
-
-def test_a_race_gets_the_hint_of_its_own_kind():
     text, hint = _outcome(_two_warps, X)
     assert "cuda.syncthreads()" in text and hint == tools.HAZARD_HINTS["race in a block"]
     text, hint = _outcome(_two_lanes, X, threads=32)

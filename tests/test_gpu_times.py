@@ -80,8 +80,7 @@ def test_the_quick_study_measures_and_records(tmp_path, capsys):
 
     path = tmp_path / "run.json"
     status = main(["study", "--op", "depthwise1d", "--path", "forward", "--quick", "--json", "--record", str(path)])
-    captured = capsys.readouterr()
-    made = json.loads(captured.out)
+    made = json.loads(capsys.readouterr().out)
     assert status == 0, [row["verdict"] for row in made["rows"]]
     for row in made["rows"]:
         assert row["passed"] and row["time_us"] > 0 and 0 < row["fraction_of_copy"] < 1.03

@@ -62,7 +62,7 @@ def links(text):
 
 
 @pytest.mark.quick
-def test_links_lead_somewhere():
+def test_links_lead_somewhere_and_every_page_is_linked():
     for name, text in PAGES.items():
         for link in links(text):
             file, _, anchor = link.partition("#")
@@ -70,10 +70,6 @@ def test_links_lead_somewhere():
             assert target.exists(), f"{name}: {link}"
             heads = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.M) if anchor else []
             assert not anchor or anchor in [head.lower().replace(" ", "-") for head in heads], f"{name}: {link}"
-
-
-@pytest.mark.quick
-def test_every_page_is_linked():
     linked = {(ROOT / name).parent / link.partition("#")[0] for name in PAGES for link in links(PAGES[name])}
     linked = {path.resolve() for path in linked}
     assert {(ROOT / name).resolve() for name in PAGES if not name.endswith("README.md")} <= linked
@@ -83,8 +79,7 @@ def test_the_picture_is_of_what_the_interpreter_traces():
     figure = build.first_loads()
     one, other = re.findall(r"in (\d+) sectors", figure.alt)
     assert f"![A warp's first load of x: {one} sectors in the naive kernel, {other} in the coalesced one]" in README
-    drawn = build.PICTURE.read_text(encoding="utf-8")
-    assert drawn == build.as_svg(figure), "run: python docs/build.py"
+    assert build.PICTURE.read_text(encoding="utf-8") == build.as_svg(figure), "run: python docs/build.py"
 
 
 def test_the_pages_kernel_is_xrayed_as_it_says(capsys, monkeypatch, tmp_path):

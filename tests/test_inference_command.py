@@ -19,8 +19,7 @@ torch.set_num_threads(1)  # maps are tiny here: more threads wait for each other
 
 
 def command(capsys, *arguments):
-    status = cli.main(["infer", *arguments])
-    return status, *capsys.readouterr()
+    return cli.main(["infer", *arguments]), *capsys.readouterr()
 
 
 @simulated

@@ -148,13 +148,10 @@ def test_a_log_that_does_not_tell_of_one_kernel_is_refused(log, words):
         inspect.parse_log(log)
 
 
-def test_sass_keeps_instructions_and_labels():
+def test_sass_keeps_instructions_and_labels_and_opcodes_leave_out_what_does_nothing():
     lines = inspect.clean_sass(SASS).splitlines()
     assert len(lines) == 14 + 2 and lines[0].endswith("MOV R1, c[0x0][0x28] ;") and lines[-1].endswith("BRA `(.L_x_2);")
     assert inspect.clean_sass("") == ""
-
-
-def test_opcodes_leave_out_what_does_nothing():
     assert inspect.opcodes(inspect.clean_sass(SASS)) == {
         "EXIT": 2, "FFMA": 2, "BRA": 1, "LDG.E.128": 1, "LDGSTS.E.BYPASS.128": 1, "LDS.128": 1, "MOV": 1, "STG.E": 1,
         "STL": 1, "UIADD3": 1,

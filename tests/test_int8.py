@@ -331,8 +331,7 @@ def test_every_tile_is_right_and_its_traffic_is_counted(id, sizes):
     assert len(every[0]) == len(every[1]) >= 8
     for number in part(f"test_int8: tiles of {id}", range(len(every[0])), lambda number: [number % 2], 0.1):
         problem = both[number % 2]
-        one = stage(id).with_config(every[number % 2][number])
-        right(one, problem)
+        right(stage(id).with_config(every[number % 2][number]), problem)
 
 
 @each("""
@@ -374,8 +373,7 @@ def test_filters_on_their_way_and_warps_that_help_change_no_output(id, sizes, de
 
 
 def test_few_blocks_that_wait_get_helpers_and_more_on_their_way():
-    few = problem_of("N=1 C=1536 H=7 W=7 K=3 -> N=1 C=1536 F=256 H=7 W=7")
-    chosen = stage("fused/dwpw/int8").config(few)
+    chosen = stage("fused/dwpw/int8").config(problem_of("N=1 C=1536 H=7 W=7 K=3 -> N=1 C=1536 F=256 H=7 W=7"))
     assert chosen.helper_warps > 0 and chosen.pipeline_stages > 3
     short = problem_of("N=1 C=64 H=8 W=8 K=3 -> N=1 C=64 F=64 H=8 W=8").kernel_key
     streams = [dwpw_int8_tiles.stream_of(short, one) for one in dwpw_int8_tiles.configs(short, 1, H200)]

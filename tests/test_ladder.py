@@ -62,8 +62,7 @@ def test_the_ladder_is_timed_in_one_run_and_a_rung_that_fails_costs_itself_alone
     (run,) = kinds.load_all(tmp_path, LadderRun)
     assert [one.name for one in run.rungs] == ["two kernels", *RUNGS]
     assert [one.name for one in run.rungs if one.time is None] == ["unrolled"]
-    unrolled = next(one for one in run.rungs if one.name == "unrolled")
-    assert unrolled.failure.startswith("WrongResult: ")
+    assert next(one for one in run.rungs if one.name == "unrolled").failure.startswith("WrongResult: ")
     two, one = run.rungs[:2]
     assert two.time.median_us == 10.0 and one.failure == "no compiler"
     assert "between" in two.sectors and "between" not in one.sectors

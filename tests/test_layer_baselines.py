@@ -89,7 +89,7 @@ def test_every_way_of_pytorch_computes_the_same(problem):
     assert tried >= 2
 
 
-def test_the_ways_are_those_that_there_are():
+def test_the_ways_are_those_that_there_are_and_int8_is_measured_against_float16():
     assert set(layer_baselines.ways(Pointwise(2, 4, 8, 3, 3, bias=True, activation="relu"))) == {
         "conv2d: NCHW", "cudnn_convolution_relu: NCHW", "baddbmm: NCHW", "conv2d: channels last",
         "cudnn_convolution_relu: channels last", "addmm: channels last", "_addmm_activation: channels last",
@@ -97,9 +97,6 @@ def test_the_ways_are_those_that_there_are():
     assert set(layer_baselines.ways(DepthwiseConv2d(2, 4, 3, 3, 3))) == {"conv2d: NCHW", "conv2d: channels last"}
     assert "conv2d then addmm: channels last" in layer_baselines.ways(pair())
     assert len(layer_baselines.ways(pair())) == 2 * 2 + 2 * 2  # conv2d and cuDNN's, then conv2d and a matrix product
-
-
-def test_int8_is_measured_against_float16():
     layer = Pointwise(1, 4, 8, 3, 3, dtype="int8", bias=True, activation="relu", zero_x=3, zero_y=-5)
     with pytest.raises(ValueError, match="PyTorch has no way for .*int8"):
         layer_baselines.ways(DepthwiseConv2d(1, 4, 5, 5, 3, dtype="int8"))
@@ -216,8 +213,7 @@ def test_a_layer_is_timed_against_its_compulsory_bytes_and_peer(tmp_path):
     run_ = records.read_run(made.write(tmp_path))
     assert run_.measurements[0].problem["layout"] == "NHWC" and run_.measurements[0].op == "depthwise2d"
     assert "naive" in report.rows_at(run_, layer)["depthwise2d/forward"]
-    again = make([NAIVE], layer, "simulated", runs=[run_])
-    assert again.rows[0].source.startswith("recorded on NVIDIA H200")
+    assert make([NAIVE], layer, "simulated", runs=[run_]).rows[0].source.startswith("recorded on NVIDIA H200")
 
 
 def test_a_problem_that_no_stage_is_for_is_refused():

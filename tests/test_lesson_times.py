@@ -318,10 +318,8 @@ NOT_RECORDED = {"forward/tiles", "input_grad/tiles", "weight_grad/tiles"}  # the
 
 
 def test_stored_times_are_among_the_recorded_ones():
-    unknown = {one.named for one in stored() if one.span is None}
-    assert unknown <= NOT_RECORDED
-    far = [f"{one.line!r}: recorded {one.span}" for one in stored() if one.span and not one.fits()]
-    assert far == []
+    assert {one.named for one in stored() if one.span is None} <= NOT_RECORDED
+    assert [f"{one.line!r}: recorded {one.span}" for one in stored() if one.span and not one.fits()] == []
 
 
 PRINTED = [

@@ -380,8 +380,7 @@ VERBS = {"adds", "comes", "follows", "passes", "reads", "writes"}
 
 def test_one_of_a_kind_is_not_called_many(lesson):
     said = [text for c in lesson.cells for text in (texts(c) if c.cell_type == "code" else (c.source,))]
-    found = {m for text in said for m in SINGULAR.findall(text)} - VERBS
-    assert not found
+    assert not {m for text in said for m in SINGULAR.findall(text)} - VERBS
 
 
 @needs_solutions

@@ -141,8 +141,7 @@ def test_without_nvidia_smi_the_clocks_are_unknown(answer):
 
 def test_the_revision_is_gits_or_what_was_said(monkeypatch):
     monkeypatch.delenv(provenance.REVISION_VARIABLE, raising=False)
-    commands = Commands(**{"rev-parse": "abc123\n", "status": " M machine.py\n"})
-    found = provenance.revision(run=commands)
+    found = provenance.revision(run=Commands(**{"rev-parse": "abc123\n", "status": " M machine.py\n"}))
     assert (found["git_revision"], found["git_dirty"]) == ("abc123", True)
     assert provenance.revision(run=Commands(**{"rev-parse": "abc123\n", "status": "\n"}))["git_dirty"] is False
     nothing = provenance.revision(run=Commands())

@@ -132,7 +132,7 @@ def test_what_is_no_file_is_not_read(tmp_path, place):
         read_series(tmp_path / place)
 
 
-def test_half_hours_add_up_and_temperatures_average():
+def test_half_hours_add_up_temperatures_average_and_repeated_rows_count_once_or_are_gaps():
     halves = series("2020-01-01T00:00", [1, 2, 3, 4])
     assert hourly(halves, "sum").values.tolist() == [3, 7]
     assert hourly(halves, "mean").values.tolist() == [1.5, 3.5]
@@ -140,9 +140,6 @@ def test_half_hours_add_up_and_temperatures_average():
     assert hourly(series("2020-01-01T05:00", [7, 8], minutes=60), "sum").start == np.datetime64("2020-01-01T05")
     got = hourly(series("2020-01-01T00:30", [1, 2, 3, 4]), "sum").values
     assert np.isnan(got[0]) and got[1] == 5 and np.isnan(got[2])  # half an hour is not an hour
-
-
-def test_repeated_rows_count_once_and_contradictions_are_gaps():
     times = np.array([f"2020-01-01T{hour:02}:00" for hour in (0, 0, 1, 2, 2)], "datetime64[m]")
     got = hourly(Series("m", times, np.array([1.0, 1, 2, 3, 4])), "sum")
     assert got.values[:2].tolist() == [1, 2] and np.isnan(got.values[2])
@@ -167,12 +164,10 @@ def test_steps_that_do_not_fit_the_hour_are_refused():
 def test_only_zeros_before_the_first_reading_are_gaps():
     got = meters.without_leading_zeros(series("2020-01-01T00:00", [0, 0, 1, 0, 0]))
     assert np.isnan(got.values[:2]).all() and got.values[2:].tolist() == [1, 0, 0]
-    never = meters.without_leading_zeros(series("2020-01-01T00:00", np.zeros(4)))
-    assert np.isnan(never.values).all()
+    assert np.isnan(meters.without_leading_zeros(series("2020-01-01T00:00", np.zeros(4))).values).all()
     used = series("2020-01-01T00:00", [1.0, 0])
     assert meters.without_leading_zeros(used) is used
-    after_a_blank = meters.without_leading_zeros(series("2020-01-01T00:00", [np.nan, 0, 2]))
-    assert np.isnan(after_a_blank.values[:2]).all()
+    assert np.isnan(meters.without_leading_zeros(series("2020-01-01T00:00", [np.nan, 0, 2])).values[:2]).all()
 
 
 def test_exchanged_days_are_mended_only_when_that_closes_gaps():
@@ -188,7 +183,7 @@ def test_exchanged_days_are_mended_only_when_that_closes_gaps():
     assert repair_exchanged_days(one) is one
 
 
-def test_windows_need_a_past_and_skip_gaps():
+def test_windows_need_a_past_skip_gaps_and_lie_where_temperatures_are():
     load = np.arange(200.0)
     load[100] = np.nan
     got = windows(hours_of("2020-01-01T00", load), hours_of("2020-01-01T00", np.zeros(200)), hours=10, stride=10)
@@ -197,9 +192,6 @@ def test_windows_need_a_past_and_skip_gaps():
     firsts = [int(w[0]) for w in got.load]
     assert 91 not in firsts and 101 not in firsts and {81, 111} <= set(firsts)
     assert got.left_out == {"no temperature": 0, "gap in the load": 2, "both": 0}
-
-
-def test_windows_where_temperatures_start_late_and_end_early():
     load = hours_of("2020-01-01T00", np.ones(100))
     warm = hours_of("2020-01-02T00", np.arange(30.0))
     got = windows(load, warm, hours=5, stride=1)

@@ -38,17 +38,14 @@ def behind(made, depthwise):
     return sum(written(layer.problem)[1] for layer in made.layers if layer.problem.op in ops)
 
 
-def test_as_many_parameters_as_the_literature_counts():
+def test_parameters_and_work_are_those_of_the_literature():
     v2 = network("mobilenet_v2")
     assert v2.weights + 2 * behind(v2, depthwise=True) + 1000 == 3_504_872
     xception = network("xception")
     assert xception.weights + 4 * behind(xception, depthwise=False) + 1000 == 22_910_480
     v1 = network("mobilenet_v1")
     assert round((v1.weights + 2 * behind(v1, depthwise=True) + 1000) / 1e6, 1) == 4.2
-
-
-def test_mobilenet_v1_spends_its_work_where_its_paper_says():
-    """arXiv 1704.04861, tables 2 and 4: 569 million multiply-adds; shares of them, and of the parameters."""
+    # arXiv 1704.04861, tables 2 and 4: 569 million multiply-adds; shares of them, and of the parameters
     made = network("mobilenet_v1")
     assert round(made.macs / 1e6) == 569
     for kind, of_macs, of_weights in ((Pointwise, 94.86, 74.59), (DepthwiseConv2d, 3.06, 1.06)):
@@ -86,7 +83,7 @@ def test_maps_of_xception():
     assert shape_of(made, "2.shortcut") == (128, 256, 28, 28)
 
 
-def test_feed_forward_blocks_of_transformers():
+def test_transformers_blocks_and_proxylessnas_have_their_widths():
     for name, width in {"ceit_t": 192, "ceit_s": 384, "ceit_b": 768}.items():
         blocks = network(name).blocks
         assert len(blocks) == 12
@@ -95,22 +92,18 @@ def test_feed_forward_blocks_of_transformers():
             assert {layer.problem.H for layer in block} == {14}
     maps = {layer.problem.H: layer.problem.C for layer in network("cmt_s").layers if layer.name.endswith("expand")}
     assert maps == {56: 64, 28: 128, 14: 256, 7: 512}
-
-
-def test_proxylessnas_has_its_widths():
     made = network("proxylessnas")
     hidden = [layer.problem.C for layer in made.layers if layer.name.endswith(".depthwise")]
     assert hidden == [32, 72, 96, 168, 336, 336, 672, 384, 384, 768, 1536, 1536, 1536, 1536]
     assert made.layer("head.expand").channels == (432, 1280)
-    adds = [layer.block for layer in made.layers if layer.residual]
-    assert adds == ["4", "6", "8", "9", "11", "12", "13"]
+    assert [layer.block for layer in made.layers if layer.residual] == ["4", "6", "8", "9", "11", "12", "13"]
 
 
 def index(made, name):
     return made.layers.index(made.layer(name))
 
 
-def test_a_map_that_a_shortcut_needs_is_not_fused_away():
+def test_shortcuts_and_pools_are_not_crossed():
     made = network("mobilenet_v2")
     assert made.joint(index(made, "2.expand")) == "" == made.joint(index(made, "2.depthwise"))
     assert made.joint(index(made, "1.project")) == ""  # 16 channels become 24: no shortcut
@@ -118,9 +111,6 @@ def test_a_map_that_a_shortcut_needs_is_not_fused_away():
     # The next block strides, so nobody else needs the map; but it is a sum, and a fused kernel adds at its end only.
     assert made.joint(index(made, "3.project")) == "3.project adds a map, which only a last layer can"
     assert len(made.pairs) == 35
-
-
-def test_pools_and_shortcuts_of_xception_are_not_crossed():
     made = network("xception")
     assert made.joint(index(made, "1.shortcut")) == "1.depthwise1 reads stem.2"
     assert made.joint(index(made, "1.pointwise2")) == "1.pool is no depthwise or pointwise layer"
@@ -146,8 +136,7 @@ def test_int8_layers_have_what_int8_can(name):
     made, plain = network(name, dtype="int8"), network(name)
     assert made.macs == plain.macs
     activations = [layer.problem.activation for layer in plain.layers if layer.planned]
-    kinds = [layer.problem.op for layer in made.layers]
-    assert kinds.count("gelu") == activations.count("gelu")
+    assert [layer.problem.op for layer in made.layers].count("gelu") == activations.count("gelu")
     sums = [layer for layer in plain.layers if layer.planned and layer.residual]
     behind = sum(layer.problem.op == "gelu" and layer.problem.residual for layer in made.layers)
     assert behind == sum(layer.problem.activation == "gelu" for layer in sums)
@@ -165,7 +154,17 @@ def test_int8_layers_have_what_int8_can(name):
         assert [layer.problem for layer in back.layers] == [layer.problem for layer in plain.layers]
 
 
-def test_what_is_not_there_is_answered_with_the_nearest():
+@pytest.mark.parametrize("resolution", [0, -224, 224.0, True, "224", None])
+def test_a_resolution_is_a_whole_number(resolution):
+    with pytest.raises(NetworkError, match=r"resolution .* takes a whole number of pixels, such as 224"):
+        networks.network.__wrapped__("mobilenet_v1", resolution=resolution)
+
+
+def test_what_is_not_there_or_a_resolution_that_does_not_fit_is_refused():
+    with pytest.raises(NetworkError, match=r"no output on a map of 1×1: take a larger resolution"):
+        network("xception", resolution=3)
+    with pytest.raises(NetworkError, match="resolution 100: cmt_s takes a multiple of 32 pixels"):
+        network("cmt_s", resolution=100)
     with pytest.raises(NetworkError, match="no network 'mobilnet_v2'. The nearest is 'mobilenet_v2'"):
         network("mobilnet_v2")
     with pytest.raises(NetworkError, match="mobilenet_v2 has no layer '2.depthwize'. The nearest is '2.depthwise'"):
@@ -174,16 +173,3 @@ def test_what_is_not_there_is_answered_with_the_nearest():
         Operation("maxpool", 1, 1, 1, 4, 4)
     with pytest.raises(NetworkError, match="has no layers 53 and 54: it has 54"):
         network("mobilenet_v2").joint(53)
-
-
-@pytest.mark.parametrize("resolution", [0, -224, 224.0, True, "224", None])
-def test_a_resolution_is_a_whole_number(resolution):
-    with pytest.raises(NetworkError, match=r"resolution .* takes a whole number of pixels, such as 224"):
-        networks.network.__wrapped__("mobilenet_v1", resolution=resolution)
-
-
-def test_a_resolution_too_small_or_that_does_not_divide_is_refused():
-    with pytest.raises(NetworkError, match=r"no output on a map of 1×1: take a larger resolution"):
-        network("xception", resolution=3)
-    with pytest.raises(NetworkError, match="resolution 100: cmt_s takes a multiple of 32 pixels"):
-        network("cmt_s", resolution=100)

@@ -569,8 +569,14 @@ def test_the_jobs_images_begin_with_the_test_images(monkeypatch):
     images, labels, truth = script.the_images(1000)
     held = surfaces.held()
     assert np.array_equal(images[: surfaces.TEST], held.images) and images.shape == (1000, 64, 64)
-    accuracy, agreement = script.judged(truth, labels, truth)
-    assert agreement == 1 and accuracy == (truth[: surfaces.TEST] == labels).mean()
+    monkeypatch.setattr(script, "in_turn", lambda jobs, rounds: (None, None, 1.0))
+
+    def compared(classes):
+        job = SimpleNamespace(run=lambda: classes)
+        return script.Images(images, labels, truth).compared(job, job)
+
+    found = compared(truth)
+    assert found["agreement"] == 1 and found["accuracy"] == (truth[: surfaces.TEST] == labels).mean()
     wrong = truth.copy()
     wrong[500] = (wrong[500] + 1) % 10
-    assert script.judged(wrong, labels, truth) == (accuracy, 0.999)
+    assert compared(wrong)["agreement"] == 0.999 and compared(wrong)["accuracy"] == found["accuracy"]

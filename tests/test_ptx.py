@@ -357,8 +357,8 @@ def calls(row):
             right[name] = str(max(allowed[0], 64))  # in all of these sets but the small ones
             right[name] = right[name] if int(right[name]) in allowed else str(allowed[0])
             wrong.append((name, "k", f"takes a literal {name}, "))
-            for value in (allowed[0] - 1, allowed[-1] + 1):
-                wrong.append((name, str(value), f"takes a literal {name}, .*, not {value}"))
+            ends = allowed[0] - 1, allowed[-1] + 1
+            wrong += [(name, str(value), f"takes a literal {name}, .*, not {value}") for value in ends]
         elif letter == "F":
             right[name] = "1"
         else:

@@ -55,8 +55,7 @@ def no_gpu(monkeypatch):
 
     monkeypatch.setattr(layer_baselines, "TorchClock", lambda: Peers(1000.0))
     monkeypatch.setattr(layer_baselines, "SCREENING", {"rounds": 3, "min_seconds": 0.001})
-    clock = Clock(500.0)
-    return study.GpuBench(clock=clock, machine=MACHINE, how=record_layers.HOW, compiled=False, few=True)
+    return study.GpuBench(clock=Clock(500.0), machine=MACHINE, how=record_layers.HOW, compiled=False, few=True)
 
 
 def group_of(problem):

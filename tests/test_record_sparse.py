@@ -244,8 +244,7 @@ def test_a_problem_is_measured_beside_every_library_that_runs(no_gpu, tmp_path):
     assert {row["way"] for row in made["peers"]} == set(sparse_baselines.ways(LAYER))
     failed = [row for row in made["peers"] if row["failure"]]
     assert failed and all(row["failure"].startswith("it does not run") for row in failed)
-    sections = {"sparse": made["sparse"]}
-    run = recorded(tmp_path, made["measurements"], peers=made["peers"], sections=sections)
+    run = recorded(tmp_path, made["measurements"], peers=made["peers"], sections={"sparse": made["sparse"]})
     assert len(run.sections["sparse"]) == len(made["sparse"])
 
 

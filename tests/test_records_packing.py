@@ -109,15 +109,12 @@ def test_packing_loses_nothing_and_says_the_same_twice(tmp_path, family, later):
     assert records.load_runs(folder) == everything
 
 
-def test_the_projects_records_stay_small_and_are_packed():
+def test_the_projects_records_are_small_and_packed_and_have_only_fields_that_are_read():
     files = [path for path in records.FOLDER.rglob("*") if path.suffix in (".xz", ".json", ".csv")]
     assert sum(path.stat().st_size for path in files) < 2e6
     assert not list(records.FOLDER.glob("*.json")), "python -m dwlab records --pack"
     assert {path.name for path in records.FOLDER.glob("*.jsonl.*")} >= {"nvidia-h200.jsonl.xz"}
-
-
-def test_nothing_that_the_project_recorded_is_passed_over():
-    """A field that the schema does not name would be read by nobody."""
+    # A field that the schema does not name would be read by nobody
     named = {part: one.__required_keys__ | one.__optional_keys__
              for part, one in (schema.PARTS | schema.ONCE).items() if part != "peers"}  # fmt: skip
     for run in packing.plain_runs():

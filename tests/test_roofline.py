@@ -102,16 +102,13 @@ def test_points_differ_in_marker_and_in_grey_not_in_colour_alone():
     assert len(set(roofline.COLOURS)) == len(set(roofline.MARKERS)) == 7
 
 
-def test_a_datasheets_peak_is_never_called_a_copy_or_measured():
+def test_texts_hold_every_number_of_the_plot_and_call_no_datasheets_peak_measured():
     made = roofline.for_machine(known()["GeForce GTX 1660"])
     labels = [line.get_label() for line in made.figure().axes[0].get_lines()]
     for text in (*labels, made.alt):
         assert "measured" not in text and "device copy" not in text
     assert "peak of the memory 192 GB/s (datasheet)" in made.alt
     assert "datasheet, not measured" in made.caption
-
-
-def test_alt_text_and_table_hold_every_number_of_the_plot():
     made = Roofline(POINTS, CEILINGS, "a <GPU>", "Measured today.")
     for p in POINTS:
         for text in (made.alt, str(made.table()), made._repr_html_()):
@@ -120,8 +117,5 @@ def test_alt_text_and_table_hold_every_number_of_the_plot():
     page = made._repr_html_()
     assert 'alt="Roofline of a &lt;GPU&gt;' in page and "data:image/png;base64," in page and "Measured today." in page
     assert str(made).startswith("Roofline of a <GPU>")
-
-
-def test_an_empty_roofline_says_so():
     assert roofline.alt_text((), CEILINGS).endswith("No points.")
     assert len(roofline.plot((), Ceilings(100.0)).axes) == 1

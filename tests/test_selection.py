@@ -206,8 +206,7 @@ def test_a_record_of_something_else_decides_nothing(other):
 
 def test_without_a_record_of_the_whole_kernels_times_decide():
     made = network("mobilenet_v1", layout="NHWC")
-    kernels = replace(whole(made, None, kernels=kernels_of(made)))
-    found = selection.decide(made, runs=[kernels])
+    found = selection.decide(made, runs=[replace(whole(made, None, kernels=kernels_of(made)))])
     assert (found.by, found.pairs, found.fused_us, found.unfused_us) == ("kernels", 13, 19.5, 26.0)
     dear = selection.decide(made, runs=[whole(made, None, kernels=kernels_of(made, 1.0, 2.5))])
     assert (dear.by, dear.pieces, dear.fused_us) == ("kernels", selection.layer_by_layer(made), None)

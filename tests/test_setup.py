@@ -74,7 +74,7 @@ def pins():
     return {name.lower(): version for name, version in found}
 
 
-def test_every_dependency_is_pinned_within_its_bounds():
+def test_every_dependency_is_pinned_within_its_bounds_and_nothing_that_follows_the_driver():
     from packaging.specifiers import SpecifierSet
 
     pinned = pins()
@@ -83,23 +83,17 @@ def test_every_dependency_is_pinned_within_its_bounds():
         if name == DISASSEMBLER and name not in pinned:
             continue  # from the next `make pin` on
         assert SpecifierSet(bounds).contains(pinned[name]), f"{name} {pinned[name]} is not {bounds}: run make pin"
-
-
-def test_nothing_is_pinned_that_follows_the_driver():
     # The two extras ask for different versions of these: a pin would make one of them impossible.
     follow = {name for name in pins() if name.startswith("nvidia-") or name in ("cuda-toolkit", "cuda-bindings")}
     assert follow <= {DISASSEMBLER}  # the same in both
 
 
-def test_the_package_carries_its_records_and_data():
+def test_the_package_carries_its_records_data_and_the_text_of_each_licence():
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["dwlab"]
     carried = {path for pattern in patterns for path in (ROOT / "dwlab").glob(pattern)}
     files = {path for folder in ("records", "data") for path in (ROOT / "dwlab" / folder).rglob("*") if path.is_file()}
     data = {path for path in files if path.suffix not in (".py", ".pyc")}
     assert data and data <= carried
-
-
-def test_each_licence_that_is_named_ships_its_text():
     files = [one.as_posix() for pattern in PROJECT["project"]["license-files"] for one in ROOT.glob(pattern)]
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[-1]
     for name in PROJECT["project"]["license"].split(" AND "):
@@ -114,15 +108,11 @@ def test_the_version_is_written_once_and_has_a_heading_in_the_changelog():
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
 
 
-def test_ci_runs_what_a_person_runs():
+def test_ci_runs_what_a_person_runs_on_the_same_pythons():
     script = ROOT / ".ci" / "run"
     assert script.read_text(encoding="utf-8").rstrip().endswith("exec make test")
     assert os.access(script, os.X_OK)
-
-
-def test_the_pythons_are_the_same_everywhere():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "|".join(lab.PYTHONS) in makefile
+    assert "|".join(lab.PYTHONS) in (ROOT / "Makefile").read_text(encoding="utf-8")
     first, last = lab.PYTHONS[0], lab.PYTHONS[-1]
     after = f"{last.split('.')[0]}.{int(last.split('.')[1]) + 1}"
     assert PROJECT["project"]["requires-python"] == f">={first},<{after}"
@@ -251,8 +241,7 @@ def test_installs_once_and_again_only_when_something_changed(checkout):
         (checkout.root / name).write_text("# changed", encoding="utf-8")
         assert checkout.make() == (0, ["pip .[dev,lab]"])
         assert checkout.make() == (0, [])
-    moved = checkout.root.rename(checkout.root.with_name("moved"))
-    checkout.monkeypatch.setattr(lab, "ROOT", moved)
+    checkout.monkeypatch.setattr(lab, "ROOT", checkout.root.rename(checkout.root.with_name("moved")))
     assert checkout.make() == (0, ["pip .[dev,lab]"])  # an editable install names the place
 
 
@@ -455,8 +444,7 @@ def test_an_installed_package_has_the_lessons_and_grades_where_they_are_copied_t
     mine.write_text(re.sub(r"^compulsory = None$", "compulsory = 7", mine.read_text("utf-8"), flags=re.M), "utf-8")
     again = json.loads(dwlab_of(installed, course / "exercises", "lab", "--no-start", "--json").stdout)
     assert again == {"folder": str(course), "copied": 0, "kept": first["copied"]}
-    graded = dwlab_of(installed, course / "exercises", "grade", "01_2", "--json")
-    (found,) = json.loads(graded.stdout)
+    (found,) = json.loads(dwlab_of(installed, course / "exercises", "grade", "01_2", "--json").stdout)
     assert found["status"] == "unsolved" and found["message"].startswith("`flops` is still None"), "7 is a prediction"
 
 
@@ -552,14 +540,11 @@ def test_make_finds_a_python(pythons, given, chosen):
     assert done.stdout.strip() == f"{chosen} runs: notebooks/lab.py lab --venv="
 
 
-def test_make_without_a_fitting_python_says_what_it_found(pythons):
+def test_without_a_fitting_python_it_is_said_and_a_named_one_is_taken_or_refused(pythons):
     done = pythons({"python3": ("3.9", True), "python": ("2.7", True)})
     assert done.returncode == 2
     assert "dwlab needs Python 3.11, 3.12 or 3.13. python3 is 3.9; python is 2.7;" in done.stderr
     assert "sudo apt install python3.12 python3.12-venv" in done.stderr and "make lab PYTHON=" in done.stderr
-
-
-def test_a_named_python_is_taken_or_refused_never_replaced(pythons):
     given = {"python3": ("3.12", True), "mine": ("3.13", True), "old": ("3.8", True)}
     done = pythons(given, "PYTHON=mine", "VENV=/tmp/a b")
     assert done.stdout.strip() == "mine runs: notebooks/lab.py lab --venv=/tmp/a b --exact"

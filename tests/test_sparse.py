@@ -138,8 +138,7 @@ def test_every_tile_of_sparse_tensor_cores_is_right_and_counted(shape):
     depth = 2 + tensor_tiles.SHAPES.index(shape) % 2
     form = {64: ("64:2:8", "2:4"), 32: ("32:2:16", "1:2"), 16: ("16:1:8", "2:4")}[WN][depth % 2]
     layer = of(88, BN + 6, 1, BM + 9, form, residual=depth == 2)
-    one = TENSOR.with_config(tensor_tiles.config_of(layer, *shape, depth))
-    seen = right_and_counted(one, layer)
+    seen = right_and_counted(TENSOR.with_config(tensor_tiles.config_of(layer, *shape, depth)), layer)
     assert layer.chooses or seen.bank_conflicts == 0
 
 
@@ -178,8 +177,7 @@ def test_rows_that_are_all_channels_are_not_compared_with_the_end(form):
 def test_tiles_of_multiply_adds_are_right_and_counted(shape):
     form = {64: "64:2:8", 32: "32:1:6", 16: "2:4"}[shape[1]]
     layer = of(40, shape[1] + 4, 1, shape[0] + 5, form, residual=form == "2:4")
-    one = COLUMNS.with_config(forward_2_columns.config_of(layer, *shape))
-    right_and_counted(one, layer)
+    right_and_counted(COLUMNS.with_config(forward_2_columns.config_of(layer, *shape)), layer)
 
 
 # ---- wgmma_rows and tma: tiles behind each other, slices, and what is compiled

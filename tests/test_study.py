@@ -57,7 +57,7 @@ def by_name(made):
 # ---------------------------------------------------------------------------------------------------- on a GPU
 
 
-def test_bandwidth_speedup_and_fraction_follow_from_time_and_compulsory_bytes():
+def test_figures_follow_from_time_and_compulsory_bytes_and_the_peer_is_the_fastest_that_ran():
     row = by_name(whole())["shared"].measured
     size = 4 * (2 * 16384 * 128 * 48 + 128 * 48)
     assert row.compulsory_bytes == size
@@ -65,9 +65,6 @@ def test_bandwidth_speedup_and_fraction_follow_from_time_and_compulsory_bytes():
     assert row.fraction_of_copy == pytest.approx(size / 800e-6 / 1e9 / 4000)
     assert row.speedup_vs_naive == pytest.approx(10)
     assert (row.peer, row.peer_time_us, row.speedup_vs_peer) == ("PyTorch 2.11.0 conv1d", 2800.0, pytest.approx(3.5))
-
-
-def test_the_peer_is_the_fastest_that_ran_and_all_are_kept():
     made = whole()
     names = [one["name"] for one in made.baselines]
     assert names == ["PyTorch 2.11.0 FFT", "PyTorch 2.11.0 bmm", "PyTorch 2.11.0 conv1d"]
@@ -225,10 +222,14 @@ def test_the_counted_problem_is_small_and_keeps_what_matters():
         assert small.B <= problem.B and small.H <= problem.H and small.L <= problem.L
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 48, 10**8), (1, 1, 10**10, 3), (10**5, 4, 10**5, 10**5)])
-def test_rows_too_long_to_predict_are_refused_at_once(sizes):
-    with pytest.raises(StudyError, match="L.K = .* give a smaller L or K"):
-        make(problem=DepthwiseConv1d(*sizes))
+TOO_LONG = [DepthwiseConv1d(*one) for one in ((1, 1, 48, 10**8), (1, 1, 10**10, 3), (10**5, 4, 10**5, 10**5))]
+
+
+@pytest.mark.parametrize("problem", [*TOO_LONG, "small", [], [(1, 2, 8, 3)]])
+def test_rows_too_long_to_predict_and_what_is_no_problem_are_refused_at_once(problem):
+    says = "L.K = .* give a smaller L or K" if problem in TOO_LONG else "is no problem, nor a sequence of some"
+    with pytest.raises(StudyError, match=says):
+        make(problem=problem)
 
 
 # ---------------------------------------------------------------------------------------------------- the GPU's bench
@@ -425,12 +426,6 @@ def test_the_fastest_of_some_kinds():
 
 
 # ---------------------------------------------------------------------------------------------------- command
-
-
-@pytest.mark.parametrize("given", ["small", [], [(1, 2, 8, 3)]])
-def test_what_is_no_problem_is_refused(given):
-    with pytest.raises(StudyError, match="is no problem, nor a sequence of some"):
-        study.study(problem=given)
 
 
 @pytest.mark.skipif(target.mode == "gpu", reason="what simulated mode answers")

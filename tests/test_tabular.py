@@ -95,8 +95,7 @@ def test_a_plan_and_a_prediction_set_text_to_the_left():
     sides = re.findall(r'<th scope="col" style="text-align:(\w+)', html)
     assert sides == ["left" if i in plan.TEXT else "right" for i in range(len(plan.HEAD))]
     assert "<caption" not in html, "a paragraph stands above the table, not in its caption"
-    made = timemodel.predict("depthwise1d/forward/naive", gpu="t4")
-    aligned(made._repr_html_())
+    aligned(timemodel.predict("depthwise1d/forward/naive", gpu="t4")._repr_html_())
 
 
 @given(

@@ -32,15 +32,12 @@ def in_a_process(code, **variables):
     )
 
 
-def test_unset_the_machine_decides_and_simulated_can_always_be_had():
+def test_unset_the_machine_decides_and_what_cannot_be_had_is_said_with_what_to_do():
     for requested in (None, "", "  "):
         assert target.decide(requested, "") == target.Target("gpu", "a usable GPU is here")
         assert target.decide(requested, "no driver") == target.Target("simulated", "no driver")
     for requested, problem in itertools.product(("simulated", "SIMULATED", " simulated "), ("", "no driver")):
         assert target.decide(requested, problem).mode == "simulated"
-
-
-def test_what_cannot_be_had_is_said_with_what_to_do():
     words = r"DWLAB_TARGET=gpu.*the driver sees no GPU.*Unset DWLAB_TARGET.*doctor"
     with pytest.raises(target.TargetError, match=words):
         target.decide("gpu", "the driver sees no GPU")

@@ -61,18 +61,14 @@ def test_each_resources_time_is_what_one_reckons_by_hand():
     assert (found["launch"], found["atomics"]) == (1.0, 0.0)
 
 
-def test_waits_cost_what_is_as_far_away_as_the_data():
+def test_waits_cost_what_is_as_far_away_as_the_data_and_few_blocks_wait_for_the_longest_warp():
     hits = times(some(instructions=0, waits=800), toy(), 32)["latency"]
     assert hits == pytest.approx(10 * timemodel.L1_CYCLES / 1000)
     away = times(some(instructions=0, waits=800, misses=800), toy(), 32)["latency"]
     assert away == pytest.approx(10 * timemodel.DRAM_NS / 1000)
     warm = times(some(instructions=0, waits=800, misses=800), toy(), 32, cold=False)
     assert warm["latency"] == pytest.approx(10 * timemodel.L2_CYCLES / 1000) and warm["dram"] == 0
-    too_large = times(some(compulsory_bytes=2 << 20), toy(), 32, cold=False)
-    assert too_large["dram"] > 0
-
-
-def test_few_blocks_wait_for_the_longest_warp():
+    assert times(some(compulsory_bytes=2 << 20), toy(), 32, cold=False)["dram"] > 0
     assert times(some(chain=3.0), toy(), 32)["latency"] == pytest.approx(3 * times(some(), toy(), 32)["latency"])
     many = some(blocks=4000, chain=3.0)
     assert times(many, toy(), 32)["latency"] == times(dataclasses.replace(many, chain=1.0), toy(), 32)["latency"]
@@ -93,26 +89,27 @@ def test_what_slows_a_resource_down(counts, gpu, resource, us):
     assert times(some(**counts), toy(**gpu), 32)[resource] == pytest.approx(us)
 
 
-def test_what_is_read_again_comes_from_memory_if_the_l2_cannot_hold_so_long():
+def test_what_is_read_again_comes_from_memory_or_from_blocks_side_by_side():
     block = 32 * 10_000 / 40  # bytes that a block fetches
     near = Fetch(10_000, 5_000, 5_000, gap=(1 << 20) / block - 1)
     far = Fetch(10_000, 5_000, 5_000, gap=(1 << 20) / block + 1)
     assert times(some(arrays=(near,)), toy(), 32)["dram"] == pytest.approx(10.0)
     assert times(some(arrays=(far,)), toy(), 32)["dram"] == pytest.approx(10.0 + 5_000 * 32 / 100e3)
-
-
-def test_blocks_side_by_side_wait_for_memory_together():
     shared = Fetch(10_000, 1_000, 9_000, gap=4)
     assert shared.at_once(1) == 1_000 and shared.at_once(8) == 2_000 and shared.at_once(1000) == 10_000
     assert Fetch(10, 10).at_once(1000) == 10
 
 
-def test_the_smooth_maximum_lies_between_the_largest_and_the_sum():
+def test_the_smooth_maximum_lies_between_the_largest_and_the_sum_with_memory_and_arithmetic_a_leg_each():
     values = [3.0, 4.0, 0.0]
     assert smooth(values, 2.0) == pytest.approx(5.0)
     assert max(values) < smooth(values) < sum(values)
     assert smooth(values, 1.0) == pytest.approx(7.0) and smooth(values, 200.0) == pytest.approx(4.0)
     assert smooth([]) == smooth([0.0]) == 0.0
+    alone = dict.fromkeys(timemodel.FIELDS, 0.0) | {"dram": 4.0, "issue": 3.0}
+    assert timemodel.together(alone, 2.0) == pytest.approx(5.0)
+    assert timemodel.together(alone | {"l2": 3.9, "fp32": 2.9, "fp64": 1.0}, 2.0) == pytest.approx(5.0)
+    assert timemodel.together(alone | {"l2": 12.0, "issue": 5.0}, 2.0) == pytest.approx(13.0)
 
 
 @pytest.mark.parametrize(
@@ -262,16 +259,13 @@ def test_wrong_gpus_are_named_with_the_nearest():
 # --- what cannot be predicted -----------------------------------------------------------------------------------------
 
 
-def test_a_gpu_without_the_instructions_says_so():
+def test_a_gpu_without_the_instructions_or_room_for_a_block_says_so():
     copying = FORWARD + "wide"
     assert timemodel.counts(registry.stage(copying), problems.SMALL).asynchronous
     for short in ("t4", "p100", "v100"):
         with pytest.raises(TimeModelError, match=r"needs compute capability 8\.0; .* has [67]\.[05]"):
             predict(copying, "small", short)
     assert predict(copying, "small", "a100").total_us > 0
-
-
-def test_a_block_that_does_not_fit_says_what_is_exceeded():
     with pytest.raises(TimeModelError, match=r"does not run on Tesla T4: .* bytes of shared memory"):
         of_counts("a/b/c", PAPER, some(shared_bytes=70_000), gpus.find("t4"))
 
@@ -342,13 +336,6 @@ def test_no_stage_is_tuned_for(compared):
         "depthwise1d/input_grad/shared",
         "depthwise1d/weight_grad/warp_tiled",
     }, errors
-
-
-def test_memory_and_arithmetic_are_a_leg_each():
-    alone = dict.fromkeys(timemodel.FIELDS, 0.0) | {"dram": 4.0, "issue": 3.0}
-    assert timemodel.together(alone, 2.0) == pytest.approx(5.0)
-    assert timemodel.together(alone | {"l2": 3.9, "fp32": 2.9, "fp64": 1.0}, 2.0) == pytest.approx(5.0)
-    assert timemodel.together(alone | {"l2": 12.0, "issue": 5.0}, 2.0) == pytest.approx(13.0)
 
 
 def test_the_model_names_no_stage():

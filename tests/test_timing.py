@@ -35,12 +35,18 @@ def test_without_graphs_a_short_kernel_is_timed_by_events_and_says_so():
     assert timed.median_us == pytest.approx(20, rel=0.01)  # the host's time, which is why the note is there
 
 
-def test_compilation_in_the_first_launch_and_one_slow_round_do_not_count():
+def test_median_and_percentiles_are_those_of_the_rounds_without_compilation_or_one_slow_round():
     gpu = FakeGpu(lambda run: 900_000 if run == 0 else 100)
     timed = time_launches(launch, clock=gpu)
     assert timed.p90_us == pytest.approx(100)
     slow = FakeGpu(lambda run: 50_000 if run == 20 else 10_000)
     assert time_launches(launch, rounds=15, min_seconds=0.0, clock=slow).median_us == pytest.approx(10_000)
+    # Rounds of one 10 ms kernel each: its duration cycles, so the rounds' times are known.
+    gpu = FakeGpu(lambda run: 10_000 + 100 * (run % 11))
+    timed = time_launches(launch, rounds=11, min_seconds=0.0, clock=gpu)
+    assert timed.launches == 1 and timed.rounds == 11
+    assert 10_000 <= timed.p10_us < timed.median_us < timed.p90_us <= 11_000
+    assert timed.spread == pytest.approx((timed.p90_us - timed.p10_us) / timed.median_us)
 
 
 def test_each_function_of_a_sequence_is_warmed_up_and_launched_equally_often():
@@ -52,15 +58,6 @@ def test_each_function_of_a_sequence_is_warmed_up_and_launched_equally_often():
     # In turn, without a break, over warm-up, pilot and all rounds: no set of buffers is used twice in a row.
     expected = itertools.cycle(names)
     assert all(name == next(expected) for name in gpu.launched)
-
-
-def test_median_and_percentiles_are_those_of_the_rounds():
-    # Rounds of one 10 ms kernel each: its duration cycles, so the rounds' times are known.
-    gpu = FakeGpu(lambda run: 10_000 + 100 * (run % 11))
-    timed = time_launches(launch, rounds=11, min_seconds=0.0, clock=gpu)
-    assert timed.launches == 1 and timed.rounds == 11
-    assert 10_000 <= timed.p10_us < timed.median_us < timed.p90_us <= 11_000
-    assert timed.spread == pytest.approx((timed.p90_us - timed.p10_us) / timed.median_us)
 
 
 @pytest.mark.parametrize("disturbed, turns", [(0, 1), (8, 2), (10**9, timing.ATTEMPTS)])

@@ -351,12 +351,9 @@ def test_a_phase_of_no_arrivals_is_refused(count):
         kernel[1, 1]()
 
 
-def test_what_is_compiled_without_a_driver_has_an_empty_map():
+def test_without_a_driver_a_map_is_empty_and_one_that_makes_none_is_named(monkeypatch):
     if not driver.query().found:
         assert driver.tensor_map(8, 32, 8) == bytes(128)  # looked at, never started
-
-
-def test_a_driver_that_makes_no_maps_is_named(monkeypatch):
     monkeypatch.setattr(driver, "_library", SimpleNamespace)
     with pytest.raises(ValueError, match="older than CUDA 12"):
         driver.tensor_map.__wrapped__(8, 32, 8)
@@ -418,8 +415,7 @@ def test_tiles_follow_each_other_where_their_blocks_are_all_there():
 @pytest.mark.parametrize("shape", [(192, 128, 128), (192, 192, 192), (192, 256, 256), (256, 192, 192)], ids=str)
 def test_one_thread_copies_and_nothing_is_spilled(shape):
     one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
-    stage = TMA.with_config(wgmma_tiles.config_of(one, *shape, 3))
-    found = inspect.compile(stage, problem=one, cc="9.0")
+    found = inspect.compile(TMA.with_config(wgmma_tiles.config_of(one, *shape, 3)), problem=one, cc="9.0")
     assert found.spill_stores == found.local_bytes == 0 and f"HGMMA.64x{shape[2]}x16.F32" in found.opcodes
     if found.sass:
         assert found.opcodes["UTMALDG.4D"] >= 4 and any(code.startswith("HGMMA") for code in found.opcodes)

@@ -59,8 +59,7 @@ def test_value_and_gradients_are_right(problem):
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_pytorchs_own_forms_are_the_same_operator(problem):
     x, w, dy = (tensor.double() for tensor in tensors_of(problem, grad=False))
-    host = {"x": x.cpu().numpy(), "w": w.cpu().numpy()}
-    want = torch.from_numpy(reference(problem, "forward", host)["y"])
+    want = torch.from_numpy(reference(problem, "forward", {"x": x.cpu().numpy(), "w": w.cpu().numpy()})["y"])
     for form in (reference_conv1d, fft_conv1d):
         torch.testing.assert_close(form(x, w, problem.padding).cpu(), want, rtol=1e-12, atol=1e-12)
     x.requires_grad_()

@@ -53,8 +53,7 @@ def test_formulas_at_the_papers_shape(one):
         assert traffic.load_requests == 1024 * part.load_requests + 1023 * edges[0]
         assert traffic.load_sectors == 1024 * part.load_sectors + 1023 * edges[1]
         assert traffic.store_requests == 1024 * part.store_requests
-    compulsory = PAPER.compulsory_bytes("forward") // 32
-    assert traffic.sectors >= compulsory
+    assert traffic.sectors >= PAPER.compulsory_bytes("forward") // 32
     assert traffic.store_sectors >= 16384 * 128 * 48 // 8
 
 

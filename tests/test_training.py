@@ -348,8 +348,7 @@ def run(capsys, monkeypatch):
 
     def command(*arguments):
         small = ("--channels", "2", "--blocks", "1", "--batch", "4", "--device", "cpu")
-        status = cli.main(("train", *small, *arguments))
-        return status, *capsys.readouterr()
+        return cli.main(("train", *small, *arguments)), *capsys.readouterr()
 
     return command
 

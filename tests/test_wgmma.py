@@ -249,8 +249,7 @@ def test_only_hopper_takes_it_and_the_others_are_told_why(stage):
 @pytest.mark.parametrize("shape", [(192, 128, 128), (192, 192, 192), (192, 256, 256), (256, 192, 192)], ids=str)
 def test_products_follow_each_other_without_a_wait_and_nothing_is_spilled(shape):
     one = layer(512, 512, 14, 14, images=32, bias=True, activation="relu")
-    config = wgmma_tiles.config_of(one, *shape, 4)
-    stage = WGMMA.with_config(config)
+    stage = WGMMA.with_config(wgmma_tiles.config_of(one, *shape, 4))
     found, how = inspect.compile(stage, problem=one, cc="9.0"), stage.launch(one)
     assert (found.spill_stores, found.spill_loads, found.local_bytes) == (0, 0, 0)
     assert found.occupancy.blocks_per_sm > 0 and found.registers * how.threads <= 65536
@@ -339,9 +338,8 @@ def in_flight_writes(sass):
             seen.add((at, groups))
             guard, name, given = code[at]
             groups = min(groups + ("gsb0" in given and name.startswith("HGMMA")), 9)
-            if name.startswith("WARPGROUP.DEPBAR"):
-                if groups > int(given.rpartition("0x")[2], 16):
-                    continue
+            if name.startswith("WARPGROUP.DEPBAR") and groups > int(given.rpartition("0x")[2], 16):
+                continue
             first = re.match(r"R(\d+)\b", given)
             if first and at != start and not name.startswith(("HGMMA", "ST", "RED")):
                 wide = 4 if ".128" in name else 2 if ".64" in name or ".WIDE" in name or name == "CS2R" else 1

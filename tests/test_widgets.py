@@ -372,14 +372,11 @@ def test_recorded_points_are_of_this_gpu_and_these_sizes():
     assert any("Nothing is recorded for this GPU" in note for note in roofline.view(PLAIN, PAPER, 2, 1, (), rows).notes)
 
 
-def test_a_stage_that_cannot_run_is_named_and_the_others_stay():
+def test_a_stage_that_cannot_run_is_named_and_a_machine_without_ceilings_is_refused():
     panel = roofline.view(GPU, PAPER, 16, 4, (*STAGES, SimpleNamespace(name="picky", traffic=refuse)), ())
     assert panel.problems == ("picky: No 48 taps.",)
     assert "picky cannot run these sizes" in panel.alt and "greedy" in panel.alt
     check_figure(panel.figure())
-
-
-def test_a_machine_without_ceilings_is_refused():
     panel = roofline.view(replace(GPU, ceilings=None), PAPER, 16, 4, STAGES, ())
     assert panel.draw is None and "no ceilings are known for Test GPU" in panel.problems[0].replace("No", "no")
     assert roofline.view(GPU, PAPER, 0, 4, STAGES, ()).problems

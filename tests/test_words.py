@@ -138,14 +138,10 @@ def wrong_in_page(text: str) -> list[str]:
     return wrong_words(text)
 
 
-def files_of(place: str) -> list[Path]:
-    path = ROOT / place
-    return [path] if path.is_file() else sorted([*path.rglob("*.py"), *path.rglob("*.md")])
-
-
 @pytest.mark.parametrize("place", CLEAN)
 def test_words_are_the_fields(place):
-    files = [one for one in files_of(place) if one != GLOSSARY]
+    inside = [ROOT / place, *sorted([*(ROOT / place).rglob("*.py"), *(ROOT / place).rglob("*.md")])]
+    files = [one for one in inside if one.is_file() and one != GLOSSARY]
     assert files
     found = []
     for path in files:

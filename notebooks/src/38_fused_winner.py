@@ -72,7 +72,7 @@ from numba import float32, uint32
 from dwlab import check, cuda, stage
 from dwlab.kernels.fused import ladder
 from dwlab.kernels.parts import ptx_memory as ptx
-from dwlab.kernels.parts import storage
+from dwlab.kernels.parts import constants, storage
 from dwlab.kernels.registry import by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.text import tabular
@@ -287,7 +287,7 @@ modules({"PWDW": (on_28, Tile(8, 28, 28)), "PWDW_R, 14 × 14": (on_28, Tile(8, 1
 # map's edge wrong. Networks hide that mistake until batch norms are folded into the filters, which gives every layer a bias. Exercise
 # 38_5 has such a kernel.
 
-# %% tags=["stage:fused/pwdw/recompute", "blank:inner[i] = KIND(OUTSIDE)", "blank:cuda.syncthreads()", "blank:total = add("]
+# %% tags=["stage:fused/pwdw/recompute", "blank:inner[i] = KIND(dw.zero_x)", "blank:cuda.syncthreads()", "blank:total = second.add("]
 
 # %%
 pwdw_r = stage("fused/pwdw/recompute").with_kernel(kernel)

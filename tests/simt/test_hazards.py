@@ -172,9 +172,8 @@ def test_modes():
     with pytest.raises(simt.HazardError) as caught:
         forgotten_barrier[1, 64](*data)
     assert caught.value.hazards[0].kind == "race" and "line" in str(caught.value)
-    with simt.using(simt.Options(hazards="warn")):
-        with pytest.warns(simt.HazardWarning, match="race"):
-            forgotten_barrier[1, 64](*data)
+    with simt.using(simt.Options(hazards="warn")), pytest.warns(simt.HazardWarning, match="race"):
+        forgotten_barrier[1, 64](*data)
     for quiet in ("report", "off"):
         with simt.using(simt.Options(hazards=quiet)), warnings.catch_warnings():
             warnings.simplefilter("error")

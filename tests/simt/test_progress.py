@@ -245,9 +245,8 @@ def test_lanes_beside_a_wait_that_would_set_it_are_let_on(after):
 def test_threads_of_one_warp_wait_for_each_other_from_compute_capability_7_on():
     lines = ["while cuda.atomic.cas(flag, 0, 0, 1) != 0:", "    pass", "cuda.atomic.exch(flag, 0, 0)"]
     kernel, _ = program(lines, "flag")
-    with simt.using(simt.Options(compute_capability=(6, 1))):
-        with pytest.raises(simt.DeadlockError, match="7.0"):
-            kernel[1, 32](np.zeros(1, np.int32))
+    with simt.using(simt.Options(compute_capability=(6, 1))), pytest.raises(simt.DeadlockError, match="7.0"):
+        kernel[1, 32](np.zeros(1, np.int32))
     kernel[1, 32](np.zeros(1, np.int32))
 
 

@@ -27,7 +27,6 @@ import numpy as np
 from numba import float32, uint32
 
 from dwlab.kernels.depthwise1d import row_products, rows, straight_line
-from dwlab.kernels.parts import constants
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import Launch, by_shape, fits_uint32, register
 from dwlab.target import cuda
@@ -42,7 +41,8 @@ def kernel(L, K, SHIFT, DTYPE, REVERSE):
     shift, begin = SHIFT - begin, K - begin - count if REVERSE else begin
     N, WORDS = rows.words(L, DTYPE), ROWS * rows.words(L, DTYPE)  # of a row, of all
     W_WORDS = rows.filter_words(K, begin, count)
-    row = constants.of(load=rows.load_async(N), read=rows.read(L, DTYPE), store=rows.store(N), swizzle=rows.swizzle(N))
+    load_async, read = rows.load_async(N), rows.read(L, DTYPE)
+    store, swizzle = rows.store(N), rows.swizzle(N)
     load_filters = rows.load_filters(K, begin, count)
     transpose_filters = rows.transpose_filters(K, begin, count)
     convolve = row_products.row_to_tile(L, count, shift, REVERSE, DTYPE)
@@ -56,17 +56,17 @@ def kernel(L, K, SHIFT, DTYPE, REVERSE):
         lane = uint32(cuda.threadIdx.x & 31)  # the compiler may know that it is below 32
         first = uint32(uint32(cuda.blockIdx.x) * uint32(ROWS))  # the block's first row
         mine = min(uint32(ROWS), uint32(uint32(x.shape[0] * x.shape[1]) - first))  # its rows
-        own, s = uint32(lane * uint32(N)), row.swizzle(lane)  # the lane's own row in shared memory
+        own, s = uint32(lane * uint32(N)), swizzle(lane)  # the lane's own row in shared memory
         load_filters(taps, w, first, lane)
-        row.load(tile, uint32(0), x, np.int64(first) * N, lane, mine)
+        load_async(tile, uint32(0), x, np.int64(first) * N, lane, mine)
         ptx.commit()
         transpose_filters(taps, lane, w_tile)
         ptx.wait(0)
         cuda.syncwarp()
-        row.read(inputs, tile, own, s)
+        read(inputs, tile, own, s)
         convolve(tile, own, s, taps, inputs)
         cuda.syncwarp()
-        row.store(tile, uint32(0), y, np.int64(first) * N, lane, mine)
+        store(tile, uint32(0), y, np.int64(first) * N, lane, mine)
 
     return kernel
 
