@@ -224,11 +224,11 @@ def test_any_padding_comes_after_the_activation(stage, K, padding):
     assert formulas.compare(chosen, pair).agrees
 
 
-SUM = "total = add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])"
+SUM = "total = second.add(total, w2[wi], tile[uint32(g * HW + m if NCHW else m * mine + g)])"
 OUTSIDE = (
     "else:  # x is taken as 0 there, not its product",
     "    wi = uint32((f * K + j) * K + k if NCHW else (j * K + k) * F + f)",
-    "    total = add(total, w2[wi], between(ZERO, b1, m1, r, f, at))",
+    "    total = second.add(total, w2[wi], first.close(ZERO, b1, m1, r, f, at))",
 )
 PADS_X = mutate("fused/pwdw/map", SUM, f"\n{20 * ' '}".join((SUM, *OUTSIDE)))
 

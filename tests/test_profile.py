@@ -18,6 +18,7 @@ from tables import working
 
 from dwlab import cuda
 from dwlab.gpu import target
+from dwlab.inference.weights import weights_from_torch
 from dwlab.measure import profile as recording
 from dwlab.measure import timeline as lines
 from dwlab.measure.profile import OnGpu, ProfileError, profile
@@ -510,7 +511,7 @@ def test_the_model_of_pytorchs_users_is_the_network():
     with torch.inference_mode():
         got = made(torch.from_numpy(surfaces.pixels(held.images[:20]))).numpy()
     assert np.abs(got - exact()[:20]).max() < 1e-4
-    again = fakes.script("train_surfaces").weights_of(made)
+    again = weights_from_torch(surfaces.network(1), made.eval())
     assert all(np.array_equal(again[name]["w"], one["w"]) for name, one in held.weights["dense"].items())
 
 

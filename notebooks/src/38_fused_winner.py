@@ -71,8 +71,8 @@ from numba import float32, uint32
 
 from dwlab import check, cuda, stage
 from dwlab.kernels.fused import ladder
-from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts import constants, storage
+from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.registry import by_shape
 from dwlab.problems.layers import DepthwiseConv2d, Fused, Pointwise
 from dwlab.text import tabular
