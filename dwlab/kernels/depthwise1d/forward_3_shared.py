@@ -10,7 +10,8 @@ The filter is staged reversed, which makes the convolution a walk with both indi
 steps: the compiler unrolls it and puts the offsets into the instructions. A row of x_tile is 64 words longer than the
 block is wide, so that thread i reads bank i + constant: 32 different ones for a warp, even if it spans two rows.
 
-Traffic: a tile and chunk of n taps load n elements of w once, and width + n of x in each row less those outside it.
+Traffic: a tile and chunk of n taps load n elements of w once, and width + n of x in each row less those outside it;
+the input gradient's `shared` has the same formula, of other windows (row_traffic.py).
 """
 
 from numba import float32, uint32
