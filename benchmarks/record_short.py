@@ -13,16 +13,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import shapes
-from recording import CONTEXT, Parser, ahead, beside, record, said
+from recording import CONTEXT, Parser, ahead, beside, compile_ahead, record, told
 from tables import stages as tables
 
 from dwlab import study
-from dwlab.compiler import precompile
 from dwlab.kernels import dispatch
 from dwlab.measure import baselines, timing
 from dwlab.problems import DTYPES, DepthwiseConv1d
@@ -147,23 +145,20 @@ def prepared(task: Task) -> tuple[dict[str, Any], Any]:
 
 
 def operator_row(task: Task, ready: tuple[dict[str, Any], Any], bench: study.GpuBench) -> dict[str, Any]:
-    """short_conv's row of the record."""
+    """What short_conv took, and PyTorch's best beside it."""
     import torch
 
-    problem, machine, (calls, verify) = task.problem, bench.machine, ready
-    nbytes, clock = problem.compulsory_bytes("forward"), baselines.TorchClock()
-    cold, bound = timing.cache_state(nbytes, machine.l2_bytes or 0, 1), nbytes / machine.ceilings.copy_gbps / 1e3
+    (calls, verify), clock = ready, baselines.TorchClock()
+    cold = timing.cache_state(task.problem.compulsory_bytes("forward"), bench.machine.l2_bytes or 0, 1)
     with baselines.full_precision(), torch.inference_mode():
         ours, *theirs = [
             baselines.timed(way, way, lambda made=made: made, [{}], verify, clock, cold, bench.how)
             for way, made in calls.items()
         ]
-    row = shapes.named(problem, "forward") | {"stage": "short_conv", "cold": cold, "copy_bound_us": bound}
     if ours.time is None:
-        return row | beside(theirs) | {"failure": f"WRONG: {ours.failure}"}
+        return beside(theirs) | {"failure": f"WRONG: {ours.failure}"}
     us = ours.time.median_us
-    row |= {"time_us": us, "p10_us": ours.time.p10_us, "p90_us": ours.time.p90_us, "fraction_of_copy": bound / us}
-    return row | beside(theirs, us)
+    return {"cold": cold, "time_us": us, "p10_us": ours.time.p10_us, "p90_us": ours.time.p90_us} | beside(theirs, us)
 
 
 def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Any, until: float) -> None:
@@ -178,23 +173,24 @@ def work(tasks: Any, results: Any, gpu: Any, start: Any, machine: Any, until: fl
             ready[task] = prepared(task)
             return
         for stage in dispatch.launches(task.problem, "backward"):
-            with contextlib.suppress(Exception):  # what does not compile says so when it is launched
-                stage.kernel_for(task.problem).compile(precompile.types_of(stage, task.problem))
+            compile_ahead(stage, task.problem)
 
     for task in ahead(tasks, prepare, gpu, start, until):
-        row = shapes.named(task.problem, "forward" if task.operator else "backward")
+        row = shapes.bounds(task.problem, "forward" if task.operator else "backward", machine)
+        row |= {"layout": task.layout, "form": task.form} | ({"stage": "short_conv"} if task.operator else {})
         try:
             if task.operator:
                 with gpu:
-                    row = operator_row(task, ready.pop(task), bench)
+                    row |= operator_row(task, ready.pop(task), bench)
             else:
-                row = shapes.grid_row(task.problem, "backward", bench)
+                row |= shapes.grid_row(task.problem, "backward", bench)
         except Exception as error:
-            traceback.print_exc()
-            row |= {"stage": "", "copy_bound_us": 1.0, "failure": f"WRONG: {said(error)}"}
+            row |= {"failure": f"WRONG: {told(error)}"}
+        us = row.get("time_us")
+        row |= {"fraction_of_copy": row["copy_bound_us"] / us} if us else {}
         with gpu:
             torch.cuda.empty_cache()
-        results.put({"short": [row | {"layout": task.layout, "form": task.form}]})
+        results.put({"short": [row]})
 
 
 def main() -> int:

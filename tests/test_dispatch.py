@@ -182,8 +182,7 @@ def test_a_block_has_all_of_a_channel_while_few_multiprocessors_wait():
 
 def test_best_passes_over_what_the_hardware_would_not_start():
     many_taps = DepthwiseConv1d(1, 2, 3, 10**8)
-    one = best(many_taps, "weight_grad")
-    assert one.launch(many_taps).blocks
+    assert best(many_taps, "weight_grad").launch(many_taps).blocks
     with pytest.raises(registry.StageError, match="the hardware's limit is 65535"):
         registry.stage("depthwise1d/weight_grad/warp_tiled").launch(many_taps)
     rows = DepthwiseConv1d(1, 2**32, 1, 1)

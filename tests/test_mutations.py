@@ -110,6 +110,5 @@ def test_new_texts_are_python_and_no_comment():
 
 def test_vague_findings_come_last():
     """One that says no more than that something is wrong gives way to the rule of the failing problems."""
-    mutant = mutate("depthwise2d/forward/naive", "q = uint32(at % Q)", "q = uint32(at % P)")
-    verdict = judged(mutant, "float32")
+    verdict = judged(mutate("depthwise2d/forward/naive", "q = uint32(at % Q)", "q = uint32(at % P)"), "float32")
     assert not verdict.passed and verdict.patterns[0] not in VAGUE

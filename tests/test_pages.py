@@ -227,8 +227,7 @@ def test_the_grid_of_shapes():
 def test_short_convolutions():
     shown = {tuple(row[name] for name in ("B, H, L, K", "dtype", "layout", "path")): row
              for row in tables("docs/results/depthwise1d.md")["depthwise1d/short"]}  # fmt: skip
-    every = newest(H200, "short", lambda one: (where(one), one["layout"], one["form"]))
-    for place, one in every.values():
+    for place, one in newest(H200, "short", lambda one: (where(one), one["layout"], one["form"])).values():
         sizes = ", ".join(f"{one['problem'][name]:,}" for name in "BHLK")
         path = f"{one['path']} with {one['form']}" if one["form"] else one["path"]
         row, us = shown.pop((sizes, one["dtype"], one["layout"], path)), one["time_us"]

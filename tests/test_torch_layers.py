@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
 
+import fakes  # noqa: E402
 from parts import most  # noqa: E402
 
 from dwlab import target  # noqa: E402
@@ -15,6 +16,7 @@ from dwlab.kernels import torch_short  # noqa: E402
 from dwlab.kernels.depthwise1d import channels_last  # noqa: E402
 from dwlab.kernels.dispatch import DispatchError  # noqa: E402
 from dwlab.kernels.torch_short import LAYOUTS, ShortConv1d, short_conv, short_conv_update  # noqa: E402
+from dwlab.problems import DepthwiseConv1d  # noqa: E402
 
 DEVICE = "cuda" if target.mode == "gpu" else "cpu"
 FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
@@ -194,6 +196,15 @@ def test_long_spans_of_channels_that_lie_together(monkeypatch, filters):
     monkeypatch.setattr(channels_last, "ENOUGH", 1)
     for dtype, L in zip(NEAR, (37, 270, 16), strict=True):
         compare(dtype, 2, 16, L, 4, True, "silu", False, "BLH")
+
+
+@pytest.mark.parametrize(("layout", "form"), itertools.product(LAYOUTS, ("", "bias, SiLU")))
+def test_the_ways_that_are_timed_compute_the_same(monkeypatch, layout, form):
+    script, (x, w, bias) = fakes.script("record_short"), (drawn(2, 8, 20), drawn(8, 4), drawn(8) if form else None)
+    monkeypatch.setattr(torch, "compile", lambda call, **how: call)
+    for prepare in script.ways(script.Task(DepthwiseConv1d(2, 8, 20, 4, "causal"), layout, form, True)).values():
+        call, outputs = prepare(x, w, bias)
+        torch.testing.assert_close(outputs(call())["y"], reference(x, w, bias, "silu" if form else None, None))
 
 
 @each_type

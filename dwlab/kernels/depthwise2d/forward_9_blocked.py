@@ -27,7 +27,7 @@ from dwlab.kernels.parts import constants, epilogue
 from dwlab.kernels.parts import ptx_memory as ptx
 from dwlab.kernels.parts.unroll import in_sequence
 from dwlab.kernels.registry import Launch, by_shape, register
-from dwlab.kernels.traffic import Traffic, grouped, warp_traffic
+from dwlab.kernels.traffic import Traffic, grouped, small_maps, warp_traffic
 from dwlab.target import cuda
 
 FEWEST, MOST = 8, 63  # taps along a side
@@ -219,8 +219,7 @@ def traffic(layer):
 def supports(layer):
     if layer.layout != "NCHW" or layer.stride != 1 or not FEWEST <= layer.K <= MOST or layer.C > 65535:
         return False
-    small = layer.N * layer.C * max(layer.H * layer.W, layer.P * layer.Q) < 2**31
-    return small and plan_of(layer.kernel_key) is not None
+    return small_maps(layer) and plan_of(layer.kernel_key) is not None
 
 
 @register(kernel=kernel, traffic=traffic, supports=supports, view="flat", needs=("copy1_async",))
