@@ -169,6 +169,8 @@ def ufunc(run: Execution, node: ast.AST, function: np.ufunc, arguments: list[obj
     if len(arguments) != function.nin + 1 or not isinstance(out, ARRAYS):
         name = function.__name__
         raise run.refuse(node, f"numpy.{name} of arrays needs one for its result", f"write np.{name}(…, out)")
+    if any(len(one.shape) > len(out.shape) for one in arguments if isinstance(one, ARRAYS)):
+        raise run.refuse(node, f"out has {len(out.shape)} dimensions, fewer than an argument", "give it as many")
     for at in places(run, node, out):
         values = []
         for one in arguments[:-1]:
