@@ -182,6 +182,7 @@ made = ahead.rebuilt(payload)
 kernel.add_overload(made, types)
 assert kernel.compile(types) is made
 library = made._codelibrary
+assert ".entry" in library.get_asm_str()  # what inference looks into
 code = bytes(library.get_cubin(library._ensure_cc(None)).code)
 print(inspect.sections(code).keys())
 """

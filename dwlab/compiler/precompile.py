@@ -152,12 +152,12 @@ def load(path: str | os.PathLike[str]) -> int:
 
 
 def packed(compiled: Any, texts: bool = False) -> bytes:
-    """The payload of a compiled kernel: its machine code, without the long texts that it was made of, or with the one
-    that `linked_again` takes.
+    """The payload of a compiled kernel: its machine code and PTX, which says whether it waits for the kernel before,
+    without the long LLVM IR that they were made of unless `linked_again` takes it (texts).
     """
     states = compiled._reduce_states()
     library = copy.copy(states["codelibrary"])
-    library._llvm_strs, library._ptx_cache = library.llvm_strs if texts else [], {}
+    library._llvm_strs = library.llvm_strs if texts else []
     return pickle.dumps(states | {"codelibrary": library})
 
 
