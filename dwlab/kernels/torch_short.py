@@ -131,8 +131,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
     form = {"bias": bias is not None, "activation": "silu" if silu else "none"}
     problem, aligned = DepthwiseConv1d(*rows.shape, K, "causal", dtype), x.data_ptr() % 16 == 0
     if aligned and last and K <= flat_rows.MOST and problem.H % pieces.elements(dtype) == 0:
-        steps, _ = channels_last.walk(problem)
-        how, kernel = channels_last.launch(problem), channels_last.kernel_of(K, dtype, steps, **form)
+        how, kernel = channels_last.launch(problem), channels_last.kernel_of(K, dtype, **form)
     elif aligned and not last and flat_rows.takes(problem):
         how, kernel = flat_rows.launch(problem), _flat(K, dtype, registry.short(problem), **form)
     else:
@@ -140,7 +139,7 @@ def _fused(x: Tensor, w: Tensor, bias: Tensor | None, silu: bool, last: bool) ->
         y = y if bias is None else y + bias[:, None]
         return _in_rows(torch.nn.functional.silu(y) if silu else y, last).to(x.dtype).contiguous()
     y = torch.empty_like(x)
-    arrays = (dispatch.memory_of(one.detach(), words=True) for one in (x, _filters(w, bias), y))
+    arrays = (dispatch.memory_of(one.detach(), words=True) for one in (x, _filters(w, bias, last), y))
     kernel[how.grid, how.block, dispatch.current_stream()](*arrays, *how.scalars)
     return y
 
@@ -150,10 +149,12 @@ def _flat(K: int, dtype: str, short: int, **form: Any) -> Any:
     return registry.stage("depthwise1d/forward/flat").kernel.make(K, 0, dtype, False, short, **form)
 
 
-def _filters(w: Tensor, bias: Tensor | None) -> Tensor:
-    """Float32, each channel's bias behind its taps."""
-    w = w.detach().float()
-    return w.contiguous() if bias is None else torch.cat([w, bias.detach().float()[:, None]], 1)
+def _filters(w: Tensor, bias: Tensor | None, last: bool = False) -> Tensor:
+    """Float32, each channel's bias behind its taps; last: taps first, in memory of its own, aligned to 16 bytes."""
+    parts = [w.detach()] if bias is None else [w.detach(), bias.detach()[:, None]]
+    if last:
+        return torch.cat([one.t() for one in parts]).float()
+    return w.detach().float().contiguous() if bias is None else torch.cat(parts, 1).float()
 
 
 @torch.library.custom_op("dwlab::short_conv_backward", mutates_args=())

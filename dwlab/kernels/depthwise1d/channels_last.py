@@ -3,9 +3,9 @@
 A lane has a piece of channels, 16 bytes of them, and walks along a span of times with the filters of these channels and
 their last K - 1 elements in registers; several loads are in flight. Neighbouring lanes have neighbouring pieces.
 
-Short spans are more blocks, whose ends are no wave of their own: (3072, 128, 202, 3) in float16 took 89 µs in spans of
-256 and takes 84. Each lane loads its channels' filters; where the L1 cannot hold all, that costs more than the spans
-bring: 12,288 channels took 306 µs in spans of 16, and 239 in longer ones.
+Short spans are more blocks, whose ends are no wave of their own, but each lane loads its channels' filters. These lie
+tap by tap, (K, H): a lane's taps come in vectors, beside its neighbours'. With each channel's taps together, as PyTorch
+has them, a warp's load touches 32 sectors: 12,288 channels in float16 took 306 µs so, and take 205.
 """
 
 from __future__ import annotations
@@ -24,34 +24,26 @@ from dwlab.problems import DepthwiseConv1d
 from dwlab.target import cuda
 
 THREADS = 128  # of a block
-LEAST = 4  # times of a lane
-FILTERS = 1 << 15  # taps of all channels that an L1 holds while rows stream through it
+STEPS = 8  # times of a lane between loads
+LEAST, MOST = 4, 16  # times of a lane's span
 ENOUGH = MULTIPROCESSORS * 2048  # lanes that fill a GPU
-
-
-def walk(problem: DepthwiseConv1d) -> tuple[int, int]:
-    """Times of a lane between loads, and of its span at most."""
-    return (8, 16) if problem.H * problem.K <= FILTERS else (4, 256)
 
 
 def launch(problem: DepthwiseConv1d) -> Launch:
     """Spans of so many times that lanes are enough. The scalars: L, pieces of H, spans of L, times of a span."""
-    B, L, groups, (steps, most) = problem.B, problem.L, problem.H // pieces.elements(problem.dtype), walk(problem)
-    span = max(LEAST, min(most, B * L * groups // ENOUGH // steps * steps))
+    B, L, groups = problem.B, problem.L, problem.H // pieces.elements(problem.dtype)
+    span = max(LEAST, min(MOST, B * L * groups // ENOUGH // STEPS * STEPS))
     spans = -(-L // span)
     return Launch(grid=(-(-B * spans * groups // THREADS),), block=(THREADS,), scalars=(L, groups, spans, span))
 
 
 @functools.cache
-def kernel_of(K: int, dtype: str, steps: int, bias: bool = False, activation: str = "none") -> Any:
-    """kernel(x, w, y, length, groups, spans, span): lines of words; with bias that of a channel behind its taps. steps:
-    times between loads."""
-    EACH, AHEAD = pieces.elements(dtype), steps * 4
-    WEIGHTS, NEAR = EACH * (K + bias), EACH * K
-    unpack, add_up = (
-        pieces.unpack_vector(dtype),
-        in_sequence([_step(K, dtype, bias, activation, u) for u in range(steps)]),
-    )
+def kernel_of(K: int, dtype: str, bias: bool = False, activation: str = "none") -> Any:
+    """kernel(x, w, y, length, groups, spans, span): lines of words; w is (K, H), or (K + 1, H) with the bias last."""
+    EACH, TAPS, AHEAD = pieces.elements(dtype), K + bias, STEPS * 4
+    WEIGHTS, NEAR = EACH * TAPS, EACH * K  # the weight of tap j at j * EACH + a channel's number
+    unpack = pieces.unpack_vector(dtype)
+    add_up = in_sequence([_step(K, dtype, bias, activation, u) for u in range(STEPS)])
 
     @cuda.jit
     def kernel(x, w, y, length, groups, spans, span):
@@ -67,15 +59,19 @@ def kernel_of(K: int, dtype: str, steps: int, bias: bool = False, activation: st
         at = (int64(b) * int64(length) * int64(groups) + int64(g)) * 4  # the row's first word
         pitch = int64(groups) * 4
         if at < x.shape[0]:
-            for i in range(WEIGHTS):
-                weights[i] = w[uint32(g * uint32(WEIGHTS) + uint32(i))]
+            for j in range(TAPS):
+                for k in range(0, EACH, 4):
+                    i = j * EACH + k
+                    weights[i], weights[i + 1], weights[i + 2], weights[i + 3] = ptx.load4(
+                        w, uint32(uint32(uint32(j) * uint32(groups) + g) * uint32(EACH) + uint32(k))
+                    )
             for m in range(K - 1):
                 a = c = d = e = float32(0)
                 if t0 > m:
                     a, c, d, e = ptx.load4(x, at + int64(t0 - uint32(m + 1)) * pitch)
                 unpack(near, m * EACH, a, c, d, e)
-            for t in range(t0, stop, steps):
-                for u in range(steps):
+            for t in range(t0, stop, STEPS):
+                for u in range(STEPS):
                     if t + u < stop:
                         words[4 * u], words[4 * u + 1], words[4 * u + 2], words[4 * u + 3] = ptx.load4(
                             x, at + int64(t + u) * pitch
@@ -86,7 +82,7 @@ def kernel_of(K: int, dtype: str, steps: int, bias: bool = False, activation: st
 
 
 def _step(K: int, dtype: str, bias: bool, activation: str, u: int) -> Any:
-    each, taps = pieces.elements(dtype), K + bias
+    each = pieces.elements(dtype)
     unpack, pack, activated = pieces.unpack_vector(dtype), pieces.pack_vector(dtype), activate(activation)
 
     @cuda.jit(device=True, forceinline=True)
@@ -96,11 +92,11 @@ def _step(K: int, dtype: str, bias: bool, activation: str, u: int) -> Any:
         if u < left:
             unpack(now, 0, words[4 * u], words[4 * u + 1], words[4 * u + 2], words[4 * u + 3])
             for k in range(each):
-                sums[k] = weights[k * taps] * now[k]
+                sums[k] = weights[k] * now[k]
                 for m in range(K - 1):
-                    sums[k] += weights[k * taps + m + 1] * near[m * each + k]
+                    sums[k] += weights[(m + 1) * each + k] * near[m * each + k]
                 if bias:
-                    sums[k] += weights[k * taps + K]
+                    sums[k] += weights[K * each + k]
                 sums[k] = activated(sums[k])
             a, b, c, d = pack(sums, 0)
             ptx.store4(y, at + u * pitch, a, b, c, d)
