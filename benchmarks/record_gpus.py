@@ -18,7 +18,6 @@ import contextlib
 import functools
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -114,10 +113,7 @@ def rounds(make: Any, gpus: Sequence[str], candidate: Any) -> dict[str, list[flo
         for bench in several.benches:
             bench.judge(candidate)
         times = [[bench.time_us(candidate) for bench in several.benches] for _ in range(ROUNDS)]
-    found = {gpu: [row[i] for row in times] for i, gpu in enumerate(gpus)}
-    for gpu, its in found.items():
-        print(f"GPU {gpu}: {statistics.median(its):.2f} µs ({min(its):.2f} to {max(its):.2f})", flush=True)
-    return found
+    return {gpu: [row[i] for row in times] for i, gpu in enumerate(gpus)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,7 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", default=STAGE, help="default: %(default)s")
     parser.add_argument("--problem", default=LAYER, help="a layer (default: %(default)s)")
     parser.add_argument("--most", type=whole(2), default=10**6, help="candidates at most")
-    parser.add_argument("--processes", type=whole(1), help="of each GPU (default: by the cores)")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     gpus = options.gpus.split(",")
@@ -140,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     key = stages.there(what.id, problem, "h200")
     task = command._here(what, problem, key, "h200")
     most = min(options.most, len(task.space))
-    each = options.processes or pool.processes(len(gpus))
+    each = pool.processes(len(gpus))
     done = []
     with tempfile.TemporaryDirectory() as name:
         ask = (task.space, key, Path(name), most)
