@@ -138,7 +138,7 @@ def test_nothing_keeps_a_tensors_memory():
 def test_calls_run_on_torchs_current_stream_in_order_and_nothing_waits(path, seen):
     """The inputs are written late, on a stream of their own. Run anywhere else, a kernel would read what was before."""
     x, w, dy = tensors_of(PROBLEM)
-    call(path, PROBLEM, x, w, dy)
+    _ = [2 * tensor for tensor in call(path, PROBLEM, x, w, dy)]  # a kernel that is loaded waits: theirs, too
     late = [torch.zeros_like(tensor) for tensor in (x, w, dy)]
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
