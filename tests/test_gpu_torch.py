@@ -81,10 +81,10 @@ def test_tensors_that_begin_at_any_address():
 
 def test_both_kinds_of_device_memory_give_the_same():
     x, w, dy = tensors_of(PROBLEM)
-    host = {name: tensor.cpu().numpy() for name, tensor in (("x", x), ("w", w))}
+    host = [tensor.cpu().numpy() for tensor in (x, w)]
     y = dispatch.forward(x, w, padding="same").cpu().numpy()
-    assert (dispatch.forward(host["x"], host["w"], padding="same") == y).all()
-    device = dispatch.forward(cuda.to_device(host["x"]), cuda.to_device(host["w"]), padding="same")
+    assert (dispatch.forward(*host, padding="same") == y).all()
+    device = dispatch.forward(*map(cuda.to_device, host), padding="same")
     assert (device.copy_to_host() == y).all()
 
 
